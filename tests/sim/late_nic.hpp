@@ -1,0 +1,79 @@
+// A simulated card behind a worse wire: messages get lost, and a write that its initiator saw fail
+// or cut off may still land later, for as long as the inbound endpoint that it went to is open.
+// That is what a TCP stack does with what it had already taken.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "tests/sim/sim_nic.hpp"
+
+namespace penstock::sim {
+
+class LateNic;
+
+/// What the cards of one simulation share.
+struct Wire {
+  explicit Wire(SimNetwork& on) : network(on) {}
+  SimNetwork& network;
+  double message_loss = 0;
+  /// A write that failed or was cut off lands all the same, within `late_most`.
+  double late_chance = 0;
+  std::chrono::nanoseconds late_most = std::chrono::milliseconds(50);
+  /// Late bytes need a key that is still valid (efa, verbs), not an endpoint that is still open.
+  bool key_guards = false;
+  std::uint64_t landed_late = 0;
+  std::map<std::uint64_t, LateNic*> inbound;           // open endpoints, by handle
+  std::map<std::uint64_t, std::span<std::byte>> keys;  // registered memory
+};
+
+class LateNic final : public Nic {
+ public:
+  LateNic(Wire& wire, SimNicOptions options);
+  ~LateNic() override;
+
+  SimNic& card() { return card_; }
+  /// The card is dead at once; what its machine had taken may still land elsewhere.
+  void die();
+
+  const NicInfo& info() const override { return card_.info(); }
+  FabricAddress control_address() const override { return card_.control_address(); }
+  FabricAddress inbound_address() const override { return card_.inbound_address(); }
+  std::uint32_t inbound_generation() const override { return card_.inbound_generation(); }
+  Result<PeerHandle> add_peer(const FabricAddress& address) override {
+    return card_.add_peer(address);
+  }
+  void remove_peer(PeerHandle peer) override { card_.remove_peer(peer); }
+  Post post(const OneSided& operation, OperationContext* context) override;
+  Post send(PeerHandle peer, std::span<const std::byte> payload,
+            OperationContext* context) override;
+  std::size_t poll(std::span<Completion> completions) override;
+  bool may_wait() override { return ready_.empty() && card_.may_wait(); }
+  Result<void> reopen_outbound() override;
+  Result<void> reopen_inbound() override;
+  Result<std::unique_ptr<MemoryRegistration>> register_memory(std::span<std::byte> memory) override;
+
+ private:
+  struct Ready {
+    Completion completion;
+    std::vector<std::byte> payload;
+  };
+  class Registration;
+
+  /// Takes note of a completion of the card below.
+  void ended(const Completion& completion);
+  void land_late(const OneSided& operation);
+
+  Wire& wire_;
+  SimNic card_;
+  bool dead_ = false;
+  std::uint64_t inbound_ = 0;
+  std::map<OperationContext*, OneSided> out_;
+  std::deque<Ready> ready_;
+  std::vector<Ready> lent_;
+};
+
+}  // namespace penstock::sim

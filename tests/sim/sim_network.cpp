@@ -1,0 +1,45 @@
+#include "tests/sim/sim_network.hpp"
+
+namespace penstock::sim {
+
+void SimNetwork::run_until(Time limit) {
+  while (!due_.empty() && due_.begin()->first <= limit) {
+    auto first = due_.begin();
+    now_ = std::max(now_, first->first);
+    const auto action = std::move(first->second);
+    due_.erase(first);
+    action();
+  }
+}
+
+void SimNetwork::advance(Duration by) {
+  const Time limit = now_ + by;
+  run_until(limit);
+  now_ = limit;
+}
+
+bool SimNetwork::advance_to_next() {
+  if (due_.empty()) return false;
+  run_until(due_.begin()->first);
+  return true;
+}
+
+void SimNetwork::after(Duration after, std::function<void()> action) {
+  due_.emplace(now_ + after, std::move(action));
+}
+
+bool SimNetwork::chance(double probability) {
+  return std::uniform_real_distribution<double>(0, 1)(random_) < probability;
+}
+
+std::uint64_t SimNetwork::below(std::uint64_t limit) {
+  return std::uniform_int_distribution<std::uint64_t>(0, limit - 1)(random_);
+}
+
+std::uint64_t SimNetwork::new_endpoint(SimNic* nic, Role role) {
+  const std::uint64_t address = next_number_++;
+  endpoints_[address] = {nic, role};
+  return address;
+}
+
+}  // namespace penstock::sim

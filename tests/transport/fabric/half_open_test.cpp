@@ -1,0 +1,74 @@
+#include "transport/fabric/half_open.hpp"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstring>
+
+namespace penstock {
+namespace {
+
+/// Listens on this loopback address; port 0 lets the kernel choose.
+struct Listener {
+  explicit Listener(const char* host, std::uint16_t port = 0)
+      : socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    ::inet_pton(AF_INET, host, &address.sin_addr);
+    socklen_t size = sizeof address;
+    auto* generic = reinterpret_cast<sockaddr*>(&address);
+    good = ::bind(socket, generic, size) == 0 && ::listen(socket, 4) == 0 &&
+           ::getsockname(socket, generic, &size) == 0;
+  }
+  ~Listener() { ::close(socket); }
+  std::uint16_t port() const { return ntohs(address.sin_port); }
+  FabricAddress fabric_address() const {
+    FabricAddress bytes(sizeof address);
+    std::memcpy(bytes.data(), &address, sizeof address);
+    return bytes;
+  }
+  /// Whether a connection to `host` on our port is taken.
+  bool takes(const char* host) const {
+    sockaddr_in to = address;
+    ::inet_pton(AF_INET, host, &to.sin_addr);
+    const int client = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const bool taken = ::connect(client, reinterpret_cast<sockaddr*>(&to), sizeof to) == 0;
+    ::close(client);
+    return taken;
+  }
+  int socket;
+  sockaddr_in address{};
+  bool good = false;
+};
+
+TEST(HalfOpen, TheSamePortOfAnotherAddressIsLeftAlone) {
+  Listener closing("127.0.0.1");
+  ASSERT_TRUE(closing.good);
+  Listener other("127.0.0.2", closing.port());  // another card of this process
+  if (!other.good) GTEST_SKIP() << "127.0.0.2 is not to be had on that port";
+  EXPECT_EQ(shut_down_accepted(closing.fabric_address()), 1u);
+  EXPECT_FALSE(closing.takes("127.0.0.1"));
+  EXPECT_TRUE(other.takes("127.0.0.2"));
+}
+
+TEST(HalfOpen, AListenerOnAnyAddressEndsWithWhatItAccepted) {
+  Listener any("0.0.0.0");
+  ASSERT_TRUE(any.good);
+  const int client = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in to = any.address;
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(::connect(client, reinterpret_cast<sockaddr*>(&to), sizeof to), 0);
+  const int accepted = ::accept(any.socket, nullptr, nullptr);
+  ASSERT_GE(accepted, 0);
+  EXPECT_EQ(shut_down_accepted(any.fabric_address()), 2u);  // itself, and 127.0.0.1 on its port
+  char byte = 0;
+  EXPECT_EQ(::recv(client, &byte, 1, 0), 0);  // hung up
+  ::close(accepted);
+  ::close(client);
+}
+
+}  // namespace
+}  // namespace penstock

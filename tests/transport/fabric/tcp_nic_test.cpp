@@ -1,0 +1,115 @@
+// What only the tcp provider's cards can show.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "tests/transport/fabric/fabric_pair.hpp"
+
+namespace penstock {
+namespace {
+
+using test::Operation;
+using test::Side;
+
+class TcpNic : public test::FabricPair {};
+INSTANTIATE_TEST_SUITE_P(Loopback, TcpNic, ::testing::Values("tcp"),
+                         [](const auto& info) { return info.param; });
+
+TEST_P(TcpNic, AWrongKeyIsAnErrorAndNothingLands) {
+  a.fill(9);
+  Operation operation;
+  auto request = a.write(to_b, b, 0, 0, 4096);
+  request.remote_key ^= 1;
+  ASSERT_TRUE(post(a, request, &operation));
+  ASSERT_TRUE(until([&] { return operation.completions > 0; }));
+  EXPECT_FALSE(operation.ok);
+  EXPECT_NE(operation.error_number, 0);
+  EXPECT_EQ(b.memory[0], std::byte{0});
+}
+
+TEST_P(TcpNic, AClosedRegistrationIsNotWritable) {
+  const auto key = b.registration->key();
+  b.registration.reset();
+  Operation operation;
+  OneSided request;
+  request.peer = to_b;
+  request.local = a.memory.data();
+  request.length = 64;
+  request.remote_key = key;
+  ASSERT_TRUE(post(a, request, &operation));
+  ASSERT_TRUE(until([&] { return operation.completions > 0; }));
+  EXPECT_FALSE(operation.ok);
+}
+
+TEST_P(TcpNic, IdleCardsAreNotReadableAndWorkMakesThemSo) {
+  ASSERT_TRUE(until([&] { return a.poll() + b.poll() == 0; }));
+  const auto readable = [](const Side& side, int timeout_ms) {
+    pollfd descriptor{side.nic->info().wait_fd, POLLIN, 0};
+    return ::poll(&descriptor, 1, timeout_ms) == 1;
+  };
+  // Connect first and let everything settle.
+  Operation operation;
+  ASSERT_TRUE(post(a, a.write(to_b, b, 0, 0, 64), &operation));
+  ASSERT_TRUE(until([&] { return operation.completions > 0; }));
+  for (int i = 0; i < 100; ++i) {
+    a.poll();
+    b.poll();
+  }
+  EXPECT_FALSE(readable(a, 20));
+  EXPECT_FALSE(readable(b, 20));
+  EXPECT_TRUE(b.nic->may_wait());
+  Operation second;
+  ASSERT_EQ(a.nic->post(a.write(to_b, b, 0, 0, 64), &second).status, PostStatus::kPosted);
+  EXPECT_TRUE(readable(b, 5000));
+}
+
+TEST_P(TcpNic, AStrayConnectionThatOutlivesTheEndpointDoesNoHarm) {
+  // Connects to the inbound endpoint, says nothing while it is reopened, and hangs up later.
+  const auto address = b.nic->inbound_address();
+  const int stray = socket(AF_INET, SOCK_STREAM, 0);
+  ASSERT_GE(stray, 0);
+  ASSERT_EQ(connect(stray, reinterpret_cast<const sockaddr*>(address.data()),
+                    static_cast<socklen_t>(address.size())),
+            0);
+  for (int i = 0; i < 100; ++i) b.poll();
+  ASSERT_TRUE(b.nic->reopen_inbound());
+  for (int i = 0; i < 100; ++i) b.poll();
+  [[maybe_unused]] const auto written = write(stray, "late words", 10);
+  close(stray);
+  for (int i = 0; i < 100; ++i) b.poll();
+  Operation operation;
+  const auto to_new = a.nic->add_peer(b.nic->inbound_address()).value();
+  ASSERT_TRUE(post(a, a.write(to_new, b, 0, 0, 64), &operation));
+  ASSERT_TRUE(until([&] { return operation.completions > 0; }));
+  EXPECT_TRUE(operation.ok);
+}
+
+TEST_P(TcpNic, ReopeningOverAndOverLeavesNoDescriptorsBehind) {
+  const auto descriptors = [] {
+    int count = 0;
+    for (int fd = 0; fd < 4096; ++fd) count += fcntl(fd, F_GETFD) != -1;
+    return count;
+  };
+  int first = 0;
+  for (int round = 0; round < 50; ++round) {
+    Operation operation;
+    ASSERT_TRUE(post(a, a.write(to_b, b, 0, 0, 64), &operation));
+    ASSERT_TRUE(until([&] { return operation.completions > 0; }));
+    ASSERT_TRUE(a.nic->reopen_outbound());
+    ASSERT_TRUE(b.nic->reopen_inbound());
+    a.nic->remove_peer(to_b);
+    to_b = a.nic->add_peer(b.nic->inbound_address()).value();
+    for (int i = 0; i < 50; ++i) {
+      a.poll();
+      b.poll();
+    }
+    if (round == 5) first = descriptors();
+  }
+  EXPECT_LE(descriptors(), first + 2);
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,265 @@
+#include "transport/fabric/fabric_nic.hpp"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include "transport/fabric/half_open.hpp"
+
+namespace penstock {
+namespace {
+
+constexpr std::size_t kQueueEntries = 4096;
+constexpr std::size_t kReadAtOnce = 64;
+/// While the outbound queue keeps giving, the shared one is looked at every so many polls: each
+/// look at an empty queue runs the provider's progress, a system call on tcp.
+constexpr unsigned kOutboundPollsAtMost = 4;
+
+std::string_view describe(Direction direction) {
+  return direction == Direction::kWrite ? "write" : "read";
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Nic>> FabricNic::open(const ProviderTraits& traits, Info info,
+                                             NicInfo described) {
+  auto domain = Domain::open(traits, std::move(info));
+  if (!domain) return tl::unexpected(domain.error());
+  std::unique_ptr<FabricNic> nic(new FabricNic(std::move(*domain)));
+  const fi_info* answer = nic->domain_->info();
+  nic->info_ = std::move(described);
+  nic->info_.name = answer->domain_attr->name;
+  nic->info_.provider = traits.name;
+  // A chunk has to be short against a quantum anyhow; the limit keeps lengths sane where the
+  // provider claims to have none.
+  nic->info_.max_chunk_bytes =
+      std::min<std::uint64_t>(answer->ep_attr->max_msg_size, std::uint64_t{1} << 30);
+  nic->info_.immediate_data = answer->domain_attr->cq_data_size >= 4;
+  nic->info_.memory_address_is_virtual = nic->domain_->has_memory_mode(FI_MR_VIRT_ADDR);
+  nic->info_.fence = traits.fence;
+  if (auto opened = nic->open_endpoints(); !opened) return tl::unexpected(opened.error());
+  nic->info_.wait_fd = nic->wait_object_->fd();
+  return nic;
+}
+
+FabricNic::~FabricNic() {
+  close_endpoint(outbound_, outbound_address_);
+  close_endpoint(inbound_, inbound_address_);
+  close_endpoint(control_, control_address_);
+}
+
+Result<void> FabricNic::open_endpoints() {
+  auto queue = open_completion_queue(*domain_, kQueueEntries);
+  if (!queue) return tl::unexpected(queue.error());
+  shared_queue_ = std::move(*queue);
+  if (domain_->traits().counts_inbound) {
+    fi_cntr_attr attributes{};
+    attributes.events = FI_CNTR_EVENTS_COMP;
+    fid_cntr* counter = nullptr;
+    if (const int status = fi_cntr_open(domain_->domain(), &attributes, &counter, nullptr))
+      return fail(ErrorCode::kProvider, "{}: fi_cntr_open: {}", info_.name, fabric_error(status));
+    inbound_count_.reset(counter);
+  }
+  auto messages = MessageBuffers::open(*domain_);
+  if (!messages) return tl::unexpected(messages.error());
+  messages_ = std::move(*messages);
+  auto control = open_endpoint(*domain_, shared_queue_.get());
+  if (!control) return tl::unexpected(control.error());
+  control_ = std::move(*control);
+  auto address = endpoint_address(control_.get());
+  if (!address) return tl::unexpected(address.error());
+  control_address_ = std::move(*address);
+  if (auto posted = messages_->post_receives(control_.get()); !posted) return posted;
+  if (auto opened = open_inbound(); !opened) return opened;
+  if (auto opened = open_outbound(); !opened) return opened;
+  wait_object_ = std::make_unique<WaitObject>(*domain_);
+  return {};
+}
+
+Result<void> FabricNic::open_outbound() {
+  auto queue = open_completion_queue(*domain_, kQueueEntries);
+  if (!queue) return tl::unexpected(queue.error());
+  auto endpoint = open_endpoint(*domain_, queue->get());
+  if (!endpoint) return tl::unexpected(endpoint.error());
+  auto address = endpoint_address(endpoint->get());
+  if (!address) return tl::unexpected(address.error());
+  outbound_queue_ = std::move(*queue);
+  outbound_ = std::move(*endpoint);
+  outbound_address_ = std::move(*address);
+  return {};
+}
+
+Result<void> FabricNic::open_inbound() {
+  auto endpoint = open_endpoint(*domain_, shared_queue_.get(), inbound_count_.get());
+  if (!endpoint) return tl::unexpected(endpoint.error());
+  auto address = endpoint_address(endpoint->get());
+  if (!address) return tl::unexpected(address.error());
+  inbound_ = std::move(*endpoint);
+  inbound_address_ = std::move(*address);
+  ++inbound_generation_;
+  return {};
+}
+
+void FabricNic::close_endpoint(Fid<fid_ep>& endpoint, const FabricAddress& address) {
+  if (!endpoint) return;
+  const auto lock = domain_->progress_lock();
+  if (domain_->traits().accepts_sockets && shut_down_accepted(address) > 0) {
+    // Each round of progress takes a bounded number of events; a few hundred connections may end
+    // at once. Reading 0 entries runs progress and takes nothing out of the queue.
+    for (int round = 0; round < 64; ++round) fi_cq_read(shared_queue_.get(), nullptr, 0);
+  }
+  endpoint.reset();
+}
+
+Result<PeerHandle> FabricNic::add_peer(const FabricAddress& address) {
+  return domain_->add_peer(address);
+}
+
+void FabricNic::remove_peer(PeerHandle peer) { domain_->remove_peer(peer); }
+
+Post FabricNic::post(const OneSided& operation, OperationContext* context) {
+  if (!outbound_)
+    return {PostStatus::kFailed,
+            {ErrorCode::kProvider, fmt::format("card {} could not be reopened", info_.name)}};
+  iovec local{operation.local, operation.length};
+  fi_rma_iov remote{operation.remote_address, operation.length, operation.remote_key};
+  void* descriptor = operation.local_descriptor;
+  fi_msg_rma message{};
+  message.msg_iov = &local;
+  message.desc = &descriptor;
+  message.iov_count = 1;
+  message.addr = operation.peer;
+  message.rma_iov = &remote;
+  message.rma_iov_count = 1;
+  message.context = context;
+  message.data = operation.immediate.value_or(0);
+  const std::uint64_t more = operation.more ? FI_MORE : 0;
+  ssize_t status = 0;
+  if (operation.direction == Direction::kWrite) {
+    // Without delivery complete, tcp reports a write when its bytes are in a socket's buffer.
+    std::uint64_t flags = FI_COMPLETION | FI_DELIVERY_COMPLETE | more;
+    if (operation.immediate) flags |= FI_REMOTE_CQ_DATA;
+    status = fi_writemsg(outbound_.get(), &message, flags);
+  } else {
+    status = fi_readmsg(outbound_.get(), &message, FI_COMPLETION | more);
+  }
+  if (status == 0) return {};
+  if (status == -FI_EAGAIN) return {PostStatus::kAgain, {}};
+  return {PostStatus::kFailed,
+          {ErrorCode::kProvider,
+           fmt::format("{}: posting a {} of {} bytes: {}", info_.name,
+                       describe(operation.direction), operation.length, fabric_error(status))}};
+}
+
+Post FabricNic::send(PeerHandle peer, std::span<const std::byte> payload,
+                     OperationContext* context) {
+  return messages_->send(control_.get(), peer, payload, context);
+}
+
+std::size_t FabricNic::poll(std::span<Completion> completions) {
+  messages_->recycle();
+  const auto lock = domain_->progress_lock();
+  if (auto posted = messages_->post_receives(control_.get()); !posted)
+    spdlog::error("{}: {}", info_.name, posted.error().message);
+  std::size_t count = poll_outbound(completions);
+  if (count > 0 && ++outbound_polls_ < kOutboundPollsAtMost) return count;
+  outbound_polls_ = 0;
+  if (count < completions.size()) count += poll_shared(completions.subspan(count));
+  return count;
+}
+
+std::size_t FabricNic::poll_outbound(std::span<Completion> completions) {
+  if (!outbound_queue_) return 0;
+  std::array<fi_cq_data_entry, kReadAtOnce> entries;
+  const auto room = std::min(entries.size(), completions.size());
+  const auto read = fi_cq_read(outbound_queue_.get(), entries.data(), room);
+  std::size_t count = 0;
+  for (ssize_t i = 0; i < read; ++i) {
+    if (entries[i].flags & (FI_REMOTE_WRITE | FI_REMOTE_READ | FI_RECV)) continue;
+    Completion& completion = completions[count++];
+    completion.kind = Completion::Kind::kOperation;
+    completion.context = static_cast<OperationContext*>(entries[i].op_context);
+    completion.ok = true;
+  }
+  if (read != -FI_EAVAIL) return count;
+  while (count < room) {
+    fi_cq_err_entry error{};
+    if (fi_cq_readerr(outbound_queue_.get(), &error, 0) != 1) break;
+    if (error.flags & (FI_REMOTE_WRITE | FI_REMOTE_READ | FI_RECV)) continue;
+    Completion& completion = completions[count++];
+    completion.kind = Completion::Kind::kOperation;
+    completion.context = static_cast<OperationContext*>(error.op_context);
+    completion.ok = false;
+    completion.error_number = error.err;
+  }
+  return count;
+}
+
+std::size_t FabricNic::poll_shared(std::span<Completion> completions) {
+  std::array<fi_cq_data_entry, kReadAtOnce> entries;
+  const auto room = std::min(entries.size(), completions.size());
+  const auto read = fi_cq_read(shared_queue_.get(), entries.data(), room);
+  std::size_t count = 0;
+  for (ssize_t i = 0; i < read; ++i)
+    count += take_shared(entries[i].op_context, entries[i].flags, entries[i].len, entries[i].data,
+                         0, completions[count]);
+  if (read != -FI_EAVAIL) return count;
+  while (count < room) {
+    fi_cq_err_entry error{};
+    if (fi_cq_readerr(shared_queue_.get(), &error, 0) != 1) break;
+    count += take_shared(error.op_context, error.flags, 0, 0, error.err, completions[count]);
+  }
+  return count;
+}
+
+/// Turns an entry of the shared queue into a completion; false when nobody needs to know of it.
+bool FabricNic::take_shared(void* context, std::uint64_t flags, std::size_t length,
+                            std::uint64_t data, int error_number, Completion& completion) {
+  // Inbound one-sided operations come with a context that means nothing.
+  if (flags & (FI_REMOTE_WRITE | FI_REMOTE_READ)) {
+    if (error_number != 0 || !(flags & FI_REMOTE_CQ_DATA)) return false;
+    completion = {};
+    completion.kind = Completion::Kind::kImmediate;
+    completion.immediate = static_cast<std::uint32_t>(data);
+    return true;
+  }
+  const auto finished = messages_->finish(context, length);
+  if (!finished) return false;
+  if (finished->receive) {
+    if (error_number != 0) return false;  // the slot is posted again by the next poll
+    completion = {};
+    completion.kind = Completion::Kind::kMessage;
+    completion.payload = finished->received;
+    return true;
+  }
+  completion = {};
+  completion.kind = Completion::Kind::kOperation;
+  completion.context = finished->sent;
+  completion.ok = error_number == 0;
+  completion.error_number = error_number;
+  return true;
+}
+
+bool FabricNic::may_wait() {
+  const auto lock = domain_->progress_lock();  // reading the counter runs progress
+  if (inbound_count_) {
+    const auto count = fi_cntr_read(inbound_count_.get());
+    const bool busy = count != inbound_seen_;
+    inbound_seen_ = count;
+    if (busy) return false;
+  }
+  return wait_object_->may_wait();
+}
+
+Result<void> FabricNic::reopen_outbound() {
+  close_endpoint(outbound_, outbound_address_);
+  outbound_queue_.reset();
+  return open_outbound();
+}
+
+Result<void> FabricNic::reopen_inbound() {
+  close_endpoint(inbound_, inbound_address_);
+  return open_inbound();
+}
+
+}  // namespace penstock

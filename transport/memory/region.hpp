@@ -1,0 +1,18 @@
+// A region as the poller needs it: memory plus one registration per card of the device.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "transport/fabric/nic.hpp"
+#include "transport/memory/region_memory.hpp"
+
+namespace penstock {
+
+struct RegisteredMemory {
+  std::shared_ptr<RegionMemory> memory;
+  /// Indexed by the card's place in its device.
+  std::vector<std::shared_ptr<MemoryRegistration>> registrations;
+};
+
+}  // namespace penstock

@@ -1,0 +1,268 @@
+// Host memory that another process can map: POSIX shared memory, ours or a client's.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "transport/memory/bus_fault.hpp"
+#include "transport/memory/numa_bind.hpp"
+#include "transport/memory/region_memory.hpp"
+
+namespace penstock {
+namespace {
+
+/// Closed when it goes; a mapping lives on without it.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  int get() const { return fd_; }
+  bool is_open() const { return fd_ >= 0; }
+
+ private:
+  int fd_;
+};
+
+/// A segment that we created: its name is taken back when this goes.
+class OwnedName {
+ public:
+  explicit OwnedName(std::string name) : name_(std::move(name)) {}
+  OwnedName(OwnedName&& other) noexcept : name_(std::exchange(other.name_, {})) {}
+  OwnedName& operator=(OwnedName&&) = delete;
+  ~OwnedName() {
+    if (!name_.empty()) shm_unlink(name_.c_str());
+  }
+
+ private:
+  std::string name_;
+};
+
+class Mapping {
+ public:
+  /// `skip` bytes at the front only align the mapping to a page.
+  Mapping(void* address, std::uint64_t length, std::uint64_t skip)
+      : address_(static_cast<std::byte*>(address)), length_(length), skip_(skip) {}
+  Mapping(Mapping&& other) noexcept
+      : address_(std::exchange(other.address_, nullptr)),
+        length_(other.length_),
+        skip_(other.skip_) {}
+  Mapping& operator=(Mapping&&) = delete;
+  ~Mapping() {
+    if (address_ != nullptr) munmap(address_, length_);
+  }
+  std::span<std::byte> whole() const { return {address_, length_}; }
+  std::span<std::byte> bytes() const { return {address_ + skip_, length_ - skip_}; }
+
+ private:
+  std::byte* address_;
+  std::uint64_t length_;
+  std::uint64_t skip_;
+};
+
+class SharedMemory : public RegionMemory {
+ public:
+  SharedMemory(std::string name, Mapping mapping, std::optional<OwnedName> owned)
+      : name_(std::move(name)),
+        owned_(std::move(owned)),
+        mapping_(std::move(mapping)),
+        guard_(mapping_.whole()) {}
+  MemoryKind kind() const override { return MemoryKind::kHost; }
+  std::span<std::byte> bytes() const override { return mapping_.bytes(); }
+  const std::string& shared_name() const override { return name_; }
+  bool lost() const override { return guard_.lost(); }
+
+ private:
+  std::string name_;
+  std::optional<OwnedName> owned_;
+  Mapping mapping_;
+  BusFaultGuard guard_;
+};
+
+/// "/name" from "name" or "/name". Names come from clients: nothing that means more than a file
+/// directly below /dev/shm may pass.
+Result<std::string> segment_name(const std::string& name) {
+  constexpr std::size_t kMaxLength = 250;
+  const std::string bare = name.starts_with('/') ? name.substr(1) : name;
+  const auto allowed = [](char c) {
+    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '_' || c == '-';
+  };
+  if (bare.size() > kMaxLength)
+    return fail(ErrorCode::kInvalidArgument,
+                "a shared-memory name of {} characters; at most {} are allowed", bare.size(),
+                kMaxLength);
+  if (bare.empty() || bare == "." || bare == ".." || !std::ranges::all_of(bare, allowed))
+    return fail(ErrorCode::kInvalidArgument,
+                "'{}' is no shared-memory name; use letters, digits, '.', '_' and '-'", name);
+  return "/" + bare;
+}
+
+std::uint64_t page_size() { return static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE)); }
+
+tl::unexpected<Error> out_of_space(const std::string& name, std::uint64_t asked,
+                                   const struct statvfs& file_system) {
+  const std::uint64_t free = file_system.f_bavail * file_system.f_frsize;
+  const std::uint64_t total = file_system.f_blocks * file_system.f_frsize;
+  return fail(ErrorCode::kResourceExhausted,
+              "segment {}: {} bytes asked, /dev/shm has {} free of {}; release regions or make it "
+              "larger (mount -o remount,size=BYTES /dev/shm, docker run --shm-size)",
+              name, asked, free, total);
+}
+
+/// Refuses before anything is allocated what cannot fit.
+Result<void> check_space(const Descriptor& fd, const std::string& name, std::uint64_t asked) {
+  struct statvfs file_system {};
+  if (fstatvfs(fd.get(), &file_system) != 0)
+    return fail(ErrorCode::kInternal, "segment {}: fstatvfs: {}", name, std::strerror(errno));
+  const bool unlimited = file_system.f_blocks == 0;  // tmpfs mounted with size=0
+  const std::uint64_t rounded = (asked - 1) / file_system.f_frsize + 1;
+  if (!unlimited && rounded > file_system.f_bavail) return out_of_space(name, asked, file_system);
+  return {};
+}
+
+Result<Mapping> map(const Descriptor& fd, const std::string& name, std::uint64_t offset,
+                    std::uint64_t size) {
+  const std::uint64_t skip = offset % page_size();
+  void* address = mmap(nullptr, size + skip, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(),
+                       static_cast<off_t>(offset - skip));
+  if (address == MAP_FAILED)
+    return fail(ErrorCode::kResourceExhausted,
+                "segment {}: mapping {} bytes at {}: {}; see the address-space limit (ulimit -v) "
+                "and vm.max_map_count",
+                name, size, offset, std::strerror(errno));
+  return Mapping(address, size + skip, skip);
+}
+
+/// Kernels before 5.14 have no MADV_POPULATE_WRITE: allocate first, so that a full /dev/shm is an
+/// error here and no SIGBUS at the first touch.
+int allocate_and_touch(const Descriptor& fd, std::span<std::byte> memory) {
+  if (const int error = posix_fallocate(fd.get(), 0, static_cast<off_t>(memory.size())); error != 0)
+    return error;
+  for (std::uint64_t at = 0; at < memory.size(); at += page_size())
+    static_cast<volatile std::byte&>(memory[at]) = std::byte{0};
+  return 0;
+}
+
+/// Touching through the mapping, not the descriptor: it follows the huge-page advice.
+int populate(const Descriptor& fd, std::span<std::byte> memory) {
+  int rc = 0;
+  do rc = madvise(memory.data(), memory.size(), MADV_POPULATE_WRITE);
+  while (rc != 0 && (errno == EINTR || errno == EAGAIN));
+  if (rc == 0) return 0;
+  return errno == EINVAL ? allocate_and_touch(fd, memory) : errno;
+}
+
+Result<void> touch_all(const Descriptor& fd, const std::string& name, std::span<std::byte> memory) {
+  madvise(memory.data(), memory.size(), MADV_HUGEPAGE);  // only advice: the kernel may have none
+  const int error = populate(fd, memory);
+  if (error == 0) return {};
+  struct statvfs file_system {};
+  // EFAULT is what populating reports when a plain touch would have been a SIGBUS.
+  const bool full = error == ENOSPC || error == EFAULT;
+  if (full && fstatvfs(fd.get(), &file_system) == 0)
+    return out_of_space(name, memory.size(), file_system);
+  return fail(ErrorCode::kResourceExhausted,
+              "segment {}: the kernel gave out while touching {} bytes: {}; free memory (on that "
+              "NUMA node) or ask for less",
+              name, memory.size(), std::strerror(error));
+}
+
+tl::unexpected<Error> cannot_open(const std::string& name) {
+  const int error = errno;
+  switch (error) {
+    case EEXIST:
+      return fail(ErrorCode::kAlreadyExists,
+                  "segment {} is there already; choose another name, or remove /dev/shm{} if no "
+                  "process uses it",
+                  name, name);
+    case ENOENT:
+      return fail(ErrorCode::kNotFound,
+                  "no segment {} in /dev/shm; create it first, in the same IPC namespace", name);
+    case EACCES:
+    case EPERM:
+      return fail(ErrorCode::kDenied,
+                  "segment {}: not ours to read and write; see its owner and "
+                  "mode in /dev/shm",
+                  name);
+    case EMFILE:
+    case ENFILE:
+    case ENOSPC:
+      return fail(ErrorCode::kResourceExhausted,
+                  "segment {}: {}; raise the open-file limit (ulimit -n) or /dev/shm's inodes",
+                  name, std::strerror(error));
+    default:
+      return fail(ErrorCode::kInternal, "segment {}: shm_open: {}", name, std::strerror(error));
+  }
+}
+
+}  // namespace
+
+Result<std::shared_ptr<RegionMemory>> allocate_shared_memory(const std::string& name,
+                                                             std::uint64_t size, int numa_node) {
+  const auto segment = segment_name(name);
+  if (!segment) return tl::unexpected(segment.error());
+  if (size == 0)
+    return fail(ErrorCode::kInvalidArgument, "segment {}: 0 bytes asked; ask for at least 1",
+                *segment);
+
+  const Descriptor fd(shm_open(segment->c_str(), O_CREAT | O_EXCL | O_RDWR, 0600));
+  if (!fd.is_open()) return cannot_open(*segment);
+  OwnedName owned(*segment);
+  if (auto fits = check_space(fd, *segment, size); !fits) return tl::unexpected(fits.error());
+  if (size > static_cast<std::uint64_t>(std::numeric_limits<off_t>::max()) ||
+      ftruncate(fd.get(), static_cast<off_t>(size)) != 0)
+    return fail(ErrorCode::kResourceExhausted,
+                "segment {}: no file can have {} bytes here; see ulimit -f", *segment, size);
+  auto mapping = map(fd, *segment, 0, size);
+  if (!mapping) return tl::unexpected(mapping.error());
+  if (auto bound = bind_to_numa_node(mapping->bytes(), numa_node); !bound)
+    return tl::unexpected(bound.error());
+  if (auto touched = touch_all(fd, *segment, mapping->bytes()); !touched)
+    return tl::unexpected(touched.error());
+  return std::make_shared<SharedMemory>(*segment, std::move(*mapping), std::move(owned));
+}
+
+Result<std::shared_ptr<RegionMemory>> map_shared_memory(const std::string& name,
+                                                        std::uint64_t offset, std::uint64_t size) {
+  const auto segment = segment_name(name);
+  if (!segment) return tl::unexpected(segment.error());
+  if (size == 0)
+    return fail(ErrorCode::kInvalidArgument, "segment {}: 0 bytes asked; ask for at least 1",
+                *segment);
+
+  const Descriptor fd(shm_open(segment->c_str(), O_RDWR, 0));
+  if (!fd.is_open()) return cannot_open(*segment);
+  struct stat file {};
+  if (fstat(fd.get(), &file) != 0 || !S_ISREG(file.st_mode))
+    return fail(ErrorCode::kInvalidArgument, "segment {} is no plain shared memory", *segment);
+  const auto has = static_cast<std::uint64_t>(file.st_size);
+  if (offset > has || size > has - offset)
+    return fail(ErrorCode::kOutOfRange,
+                "segment {} has {} bytes; {} at offset {} asked; make it larger (ftruncate) or "
+                "ask for less",
+                *segment, has, size, offset);
+  // A write to a page that finds no memory left is a SIGBUS, not an error: the part of a sparse
+  // segment that has no memory yet must still fit.
+  constexpr std::uint64_t kBlockBytes = 512;
+  const std::uint64_t allocated = static_cast<std::uint64_t>(file.st_blocks) * kBlockBytes;
+  if (allocated < has)
+    if (auto fits = check_space(fd, *segment, has - allocated); !fits)
+      return tl::unexpected(fits.error());
+  auto mapping = map(fd, *segment, offset, size);
+  if (!mapping) return tl::unexpected(mapping.error());
+  return std::make_shared<SharedMemory>(*segment, std::move(*mapping), std::nullopt);
+}
+
+}  // namespace penstock

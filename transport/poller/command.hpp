@@ -1,0 +1,113 @@
+// What actors ask of a device's poller. Commands are coarse: quanta of bytes, never single writes.
+// They are executed in the order in which they were pushed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "transport/fabric/nic.hpp"
+#include "transport/memory/region.hpp"
+#include "transport/plan/plan.hpp"
+
+namespace penstock {
+
+/// (peer card, local card), numbered by whoever opens it; never reused.
+using LinkId = std::uint64_t;
+using TransferId = std::uint64_t;
+
+enum class Lane : unsigned char { kUrgent, kBulk };
+
+/// The card `nic` (its place in the device) can talk to this peer card from now on.
+struct OpenLink {
+  LinkId link;
+  std::uint16_t nic;
+  FabricAddress control;
+  FabricAddress inbound;  // may be empty until the handshake told it: then only messages work
+  std::uint32_t generation = 0;  // of `inbound`
+};
+/// The peer reopened its inbound endpoint (or told its address for the first time). The old address
+/// is dropped as soon as nothing is posted to it. Transfers that run over the link are stopped:
+/// their leave to write ended with the old endpoint, and the answer to a fence gives it anew.
+struct MoveLink {
+  LinkId link;
+  FabricAddress inbound;
+  std::uint32_t generation = 0;
+};
+/// Forgets the link once nothing is posted on it. Posting on it is refused from now on.
+struct CloseLink {
+  LinkId link;
+};
+/// Failure is told by LinkFailed; success only by the peer's answer.
+struct SendMessage {
+  LinkId link;
+  std::vector<std::byte> payload;
+};
+
+/// Where a transfer's remote side is reachable over one link.
+struct RemotePath {
+  LinkId link = 0;
+  std::uint64_t remote_base = 0;  // added to an offset in the remote region
+  std::uint64_t remote_key = 0;
+  /// Of the peer's inbound endpoint that it is good for: not taken where the link has moved on.
+  std::uint32_t generation = 0;
+};
+
+/// Makes a transfer known; nothing is posted before a Grant.
+struct StartTransfer {
+  TransferId transfer;
+  std::shared_ptr<const Plan> plan;
+  Direction direction = Direction::kWrite;
+  Lane lane = Lane::kBulk;
+  std::shared_ptr<const RegisteredMemory> local;
+  std::vector<RemotePath> paths;           // at least one
+  std::optional<std::uint32_t> immediate;  // on every write, when the transfer is counted
+};
+/// Lets the poller post `bytes` more of the transfer (whole chunks: the last may overshoot).
+struct Grant {
+  TransferId transfer;
+  std::uint64_t bytes;
+};
+/// Posts nothing more of it. TransferIdle follows when nothing of it is posted any longer.
+struct StopTransfer {
+  TransferId transfer;
+};
+/// After a fence: goes on over `paths`, failed chunks first, all without immediates. Grants that
+/// were given before the stop are void.
+struct ResumeTransfer {
+  TransferId transfer;
+  std::vector<RemotePath> paths;
+};
+/// Forgets a transfer that is idle.
+struct EndTransfer {
+  TransferId transfer;
+};
+
+/// Counts arriving immediates of this value: ImmediateComplete once `count` arrived.
+struct ArmImmediate {
+  std::uint32_t immediate;
+  std::uint32_t count;
+};
+struct DisarmImmediate {
+  std::uint32_t immediate;
+};
+
+/// Local quiet by force: every operation posted on the card ends as failed.
+struct ReopenOutbound {
+  std::uint16_t nic;
+};
+/// Remote quiet: InboundReopened follows. Skipped (but answered) when the generation has already
+/// moved past `generation`.
+struct ReopenInbound {
+  std::uint16_t nic;
+  std::uint32_t generation;
+};
+
+using PollerCommand = std::variant<OpenLink, MoveLink, CloseLink, SendMessage, StartTransfer, Grant,
+                                   StopTransfer, ResumeTransfer, EndTransfer, ArmImmediate,
+                                   DisarmImmediate, ReopenOutbound, ReopenInbound>;
+
+}  // namespace penstock

@@ -1,0 +1,261 @@
+// PollerLoop: what each command does.
+#include <spdlog/spdlog.h>
+
+#include "transport/poller/loop_state.hpp"
+
+namespace penstock {
+namespace {
+
+/// A peer that takes no messages for so long has missed every deadline they had.
+constexpr std::size_t kOutboxMessages = 256;
+
+Error closed(LinkId link) {
+  return {ErrorCode::kNotFound, fmt::format("link {} is not open (closed, or never opened)", link)};
+}
+
+}  // namespace
+
+Link* PollerLoop::State::find_link(LinkId id) {
+  const auto found = links.find(id);
+  return found == links.end() || found->second->closing ? nullptr : found->second.get();
+}
+
+TransferWork* PollerLoop::State::find_transfer(TransferId id) {
+  const auto found = transfers.find(id);
+  return found == transfers.end() ? nullptr : found->second.get();
+}
+
+// -- links ---------------------------------------------------------------------------------------
+
+void PollerLoop::State::execute(OpenLink&& command) {
+  const auto refuse = [&](Error error) { link_failed(command.link, std::move(error)); };
+  if (command.nic >= cards.size())
+    return refuse({ErrorCode::kInvalidArgument,
+                   fmt::format("link {}: card {} of {}", command.link, command.nic, cards.size())});
+  if (links.contains(command.link))
+    return refuse(
+        {ErrorCode::kAlreadyExists, fmt::format("link {} was opened before", command.link)});
+  Nic& nic = *cards[command.nic]->nic;
+  auto control = nic.add_peer(command.control);
+  if (!control) return refuse(control.error());
+  auto link = std::make_unique<Link>();
+  link->id = command.link;
+  link->nic = command.nic;
+  link->control = *control;
+  links.emplace(command.link, std::move(link));
+  if (!command.inbound.empty())
+    execute(MoveLink{command.link, std::move(command.inbound), command.generation});
+}
+
+void PollerLoop::State::execute(MoveLink&& command) {
+  Link* link = find_link(command.link);
+  if (link == nullptr) return link_failed(command.link, closed(command.link));
+  auto handle = cards[link->nic]->nic->add_peer(command.inbound);
+  if (!handle) return link_failed(command.link, handle.error());
+  PeerAddress* old = link->inbound;
+  link->addresses.push_back(std::make_unique<PeerAddress>());
+  link->inbound = link->addresses.back().get();
+  link->inbound->handle = *handle;
+  link->generation = command.generation;
+  link->data_backoff.accepted();
+  if (old == nullptr) return;
+  old->retired = true;
+  release(old, *link);
+  std::vector<TransferWork*> affected;
+  for (auto& [id, transfer] : transfers)
+    if (transfer->state == TransferWork::State::kRunning && transfer->uses(link))
+      affected.push_back(transfer.get());
+  const Error moved{ErrorCode::kProvider,
+                    fmt::format("link {}: the peer opened its inbound endpoint anew", link->id)};
+  for (TransferWork* transfer : affected) halt(*transfer, moved);
+}
+
+void PollerLoop::State::execute(CloseLink&& command) {
+  Link* link = find_link(command.link);
+  if (link == nullptr) return;
+  link->closing = true;
+  link->outbox.clear();
+  std::erase(with_messages, link);
+  // Settling may not end transfers from inside this loop: events only, the map stays as it is.
+  std::vector<TransferWork*> affected;
+  for (auto& [id, transfer] : transfers) {
+    transfer->drop_paths(link);
+    affected.push_back(transfer.get());
+  }
+  for (TransferWork* transfer : affected) require_paths(*transfer);
+  close_if_quiet(*link);
+}
+
+void PollerLoop::State::execute(SendMessage&& command) {
+  Link* link = find_link(command.link);
+  if (link == nullptr) return link_failed(command.link, closed(command.link));
+  if (command.payload.size() > kMaxMessageBytes)
+    return link_failed(link->id, {ErrorCode::kInvalidArgument,
+                                  fmt::format("a message of {} bytes is longer than {}",
+                                              command.payload.size(), kMaxMessageBytes)});
+  if (link->outbox.size() >= kOutboxMessages)
+    return link_failed(link->id, {ErrorCode::kResourceExhausted,
+                                  fmt::format("{} messages wait for link {}: the peer takes none",
+                                              link->outbox.size(), link->id)});
+  if (link->outbox.empty()) with_messages.push_back(link);
+  link->outbox.push_back(std::move(command.payload));
+}
+
+// -- transfers -----------------------------------------------------------------------------------
+
+void PollerLoop::State::execute(StartTransfer&& command) {
+  const TransferId id = command.transfer;
+  if (transfers.contains(id)) {
+    spdlog::error("poller: transfer {} is known already, its second start is ignored", id);
+    return;
+  }
+  const auto refuse = [&](ErrorCode code, std::string words) {
+    TransferIdle event;
+    event.transfer = id;
+    event.error = Error{code, std::move(words)};
+    event.shares.resize(cards.size());
+    events.emplace_back(std::move(event));
+  };
+  if (!command.plan) return refuse(ErrorCode::kInvalidArgument, "a transfer without a plan");
+  const bool writes = command.direction == Direction::kWrite;
+  const auto end = writes ? command.plan->source_end() : command.plan->destination_end();
+  const bool has_memory = command.local && command.local->memory;
+  const auto size = has_memory ? command.local->memory->bytes().size() : 0;
+  if (command.plan->chunks() > 0 && end > size)
+    return refuse(ErrorCode::kOutOfRange,
+                  fmt::format("the plan reaches to byte {}, the local region has {}", end, size));
+  const auto paths = std::move(command.paths);
+  auto owned = std::make_unique<TransferWork>(std::move(command), cards.size());
+  TransferWork& transfer = *owned;
+  transfers.emplace(id, std::move(owned));
+  if (transfer.complete()) return settle(transfer);
+  set_paths(transfer, paths);
+  require_paths(transfer);
+}
+
+void PollerLoop::State::set_paths(TransferWork& transfer, const std::vector<RemotePath>& paths) {
+  transfer.clear_paths();
+  for (const auto& path : paths) {
+    Link* link = find_link(path.link);
+    if (link == nullptr) {
+      link_failed(path.link, closed(path.link));
+      continue;
+    }
+    const CardState& card = *cards[link->nic];
+    const auto& registrations = transfer.local().registrations;
+    const bool registered = link->nic < registrations.size() && registrations[link->nic];
+    const bool fits = transfer.plan().limits().max_chunk_bytes <= card.nic->info().max_chunk_bytes;
+    const bool counts = !transfer.immediate() || card.nic->info().immediate_data;
+    const bool current = path.generation == link->generation;
+    if (card.up && registered && fits && counts && current)
+      transfer.paths(link->nic).push_back({link, path.remote_base, path.remote_key});
+  }
+}
+
+/// Stops a transfer that has no way to go.
+void PollerLoop::State::require_paths(TransferWork& transfer) {
+  if (transfer.state != TransferWork::State::kRunning || transfer.has_paths()) return;
+  halt(transfer,
+       Error{ErrorCode::kPeerUnreachable,
+             "no usable path is left: links closed, cards down, the region not registered on them, "
+             "or chunks larger than they take"});
+}
+
+void PollerLoop::State::execute(Grant&& command) {
+  TransferWork* transfer = find_transfer(command.transfer);
+  // Grants cross stops on their way: those are void.
+  if (transfer == nullptr || transfer->state != TransferWork::State::kRunning) return;
+  transfer->grant(command.bytes);
+  enqueue(*transfer);
+  tell_hunger(*transfer);
+}
+
+void PollerLoop::State::execute(StopTransfer&& command) {
+  TransferWork* transfer = find_transfer(command.transfer);
+  if (transfer == nullptr) return;
+  if (transfer->state == TransferWork::State::kIdle) {
+    events.emplace_back(transfer->idle_event());
+    return;
+  }
+  halt(*transfer, std::nullopt);
+}
+
+void PollerLoop::State::execute(ResumeTransfer&& command) {
+  TransferWork* transfer = find_transfer(command.transfer);
+  if (transfer == nullptr) return;
+  if (transfer->state != TransferWork::State::kIdle) {
+    spdlog::error("poller: transfer {} is resumed while it is not idle: ignored", command.transfer);
+    return;
+  }
+  transfer->resume();
+  if (transfer->complete()) return settle(*transfer);
+  set_paths(*transfer, command.paths);
+  require_paths(*transfer);
+}
+
+void PollerLoop::State::execute(EndTransfer&& command) {
+  TransferWork* transfer = find_transfer(command.transfer);
+  if (transfer == nullptr) return;
+  if (transfer->state == TransferWork::State::kIdle) {
+    transfers.erase(command.transfer);
+    return;
+  }
+  // Operations that are out point to it: it goes with the last of them, after its TransferIdle.
+  transfer->end_when_idle = true;
+  halt(*transfer, std::nullopt);
+}
+
+// -- counting and quiet --------------------------------------------------------------------------
+
+void PollerLoop::State::execute(ArmImmediate&& command) {
+  if (immediates.arm(command.immediate, command.count))
+    events.emplace_back(ImmediateComplete{command.immediate});
+}
+
+void PollerLoop::State::execute(DisarmImmediate&& command) { immediates.disarm(command.immediate); }
+
+void PollerLoop::State::execute(ReopenOutbound&& command) {
+  if (command.nic >= cards.size()) return;
+  CardState& card = *cards[command.nic];
+  const auto reopened = card.nic->reopen_outbound();
+  // From here on none of its operations is reported any more: each ends now, as cut off.
+  const Error cut{ErrorCode::kCancelled, "cut off: the card's outbound endpoint was reopened"};
+  card.chunks.for_each_out([&](ChunkOperation* operation) {
+    operation->link->failure_told = true;  // it is our doing, not the link's
+    end_chunk(command.nic, operation, &cut);
+  });
+  if (!reopened) take_card_down(command.nic, reopened.error());
+}
+
+void PollerLoop::State::take_card_down(std::size_t nic, const Error& error) {
+  if (!cards[nic]->up) return;
+  cards[nic]->up = false;
+  events.emplace_back(NicState{static_cast<std::uint16_t>(nic), false, error});
+  std::vector<TransferWork*> affected;
+  for (auto& [id, transfer] : transfers) {
+    transfer->drop_paths_of_nic(nic);
+    affected.push_back(transfer.get());
+  }
+  for (TransferWork* transfer : affected) require_paths(*transfer);
+}
+
+void PollerLoop::State::execute(ReopenInbound&& command) {
+  InboundReopened event;
+  event.nic = command.nic;
+  if (command.nic >= cards.size()) {
+    event.generation = command.generation;
+    event.error =
+        Error{ErrorCode::kInvalidArgument, fmt::format("card {} of {}", command.nic, cards.size())};
+    events.emplace_back(std::move(event));
+    return;
+  }
+  Nic& nic = *cards[command.nic]->nic;
+  if (nic.inbound_generation() <= command.generation) {
+    if (const auto reopened = nic.reopen_inbound(); !reopened) event.error = reopened.error();
+  }
+  event.generation = nic.inbound_generation();
+  event.address = nic.inbound_address();
+  events.emplace_back(std::move(event));
+}
+
+}  // namespace penstock

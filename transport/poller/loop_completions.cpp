@@ -1,0 +1,144 @@
+// PollerLoop: what each completion means.
+#include <cstring>
+
+#include "transport/poller/loop_state.hpp"
+
+namespace penstock {
+namespace {
+
+/// One writer: the poller. Readers only need some recent value.
+void add(std::atomic<std::uint64_t>& counter, std::uint64_t amount) {
+  counter.store(counter.load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+std::size_t PollerLoop::State::poll(std::size_t nic) {
+  const std::size_t count = cards[nic]->nic->poll(completions);
+  for (std::size_t i = 0; i < count; ++i) take(nic, completions[i]);
+  return count;
+}
+
+void PollerLoop::State::take(std::size_t nic, const Completion& completion) {
+  CardCounters& counters = cards[nic]->counters;
+  switch (completion.kind) {
+    case Completion::Kind::kMessage:
+      add(counters.messages_received, 1);
+      events.emplace_back(MessageReceived{static_cast<std::uint16_t>(nic),
+                                          {completion.payload.begin(), completion.payload.end()}});
+      return;
+    case Completion::Kind::kImmediate: {
+      const auto arrival = immediates.arrived(completion.immediate);
+      if (arrival == ImmediateCounts::Arrival::kFull)
+        events.emplace_back(ImmediateComplete{completion.immediate});
+      if (arrival == ImmediateCounts::Arrival::kUnknown) add(counters.stray_immediates, 1);
+      return;
+    }
+    case Completion::Kind::kOperation:
+      break;
+  }
+  auto* operation = static_cast<PostedOperation*>(completion.context);
+  if (operation == nullptr || operation->kind == PostedOperation::Kind::kFree) return;
+  if (operation->kind == PostedOperation::Kind::kSend)
+    return end_send(nic, static_cast<SendOperation*>(operation), completion);
+  auto* chunk = static_cast<ChunkOperation*>(operation);
+  if (completion.ok) return end_chunk(nic, chunk, nullptr);
+  const Error error{
+      ErrorCode::kProvider,
+      fmt::format("{} of {} bytes over link {} failed: {} ({})",
+                  chunk->transfer->direction() == Direction::kWrite ? "write" : "read",
+                  chunk->chunk.length, chunk->link->id, std::strerror(completion.error_number),
+                  completion.error_number)};
+  end_chunk(nic, chunk, &error);
+}
+
+void PollerLoop::State::end_chunk(std::size_t nic, ChunkOperation* operation, const Error* error) {
+  CardState& card = *cards[nic];
+  Link& link = *operation->link;
+  TransferWork& transfer = *operation->transfer;
+  const Chunk chunk = operation->chunk;
+  PeerAddress* address = operation->address;
+
+  card.posted_bytes -= chunk.length;
+  --card.posted_operations;
+  --operations_out;
+  link.posted_bytes -= chunk.length;
+  --link.posted_operations;
+  link.immediates_out -= operation->counted;
+  --address->posted;
+  card.chunks.give_back(operation);
+
+  bool last = false;
+  if (error == nullptr) {
+    add(transfer.direction() == Direction::kWrite ? card.counters.written_bytes
+                                                  : card.counters.read_bytes,
+        chunk.length);
+    add(card.counters.operations, 1);
+    last = transfer.completed(chunk, nic);
+  } else {
+    add(card.counters.failed, 1);
+    if (!link.failure_told) link_failed(link.id, *error);
+    link.failure_told = true;
+    last = transfer.failed(chunk, nic, *error);
+    dequeue(transfer);
+  }
+  if (link.posted_operations == 0) link.failure_told = false;
+  if (address->retired) release(address, link);
+  if (link.closing) close_if_quiet(link);
+  if (last) settle(transfer);
+}
+
+void PollerLoop::State::end_send(std::size_t nic, SendOperation* operation,
+                                 const Completion& completion) {
+  Link& link = *operation->link;
+  sends.give_back(operation);
+  --operations_out;
+  --link.sends_posted;
+  if (completion.ok) {
+    add(cards[nic]->counters.messages_sent, 1);
+  } else {
+    add(cards[nic]->counters.failed, 1);
+    link_failed(link.id,
+                {ErrorCode::kProvider,
+                 fmt::format("sending a message over link {} failed: {} ({})", link.id,
+                             std::strerror(completion.error_number), completion.error_number)});
+  }
+  if (link.closing) close_if_quiet(link);
+}
+
+/// Forgets a retired address once nothing is posted to it.
+void PollerLoop::State::release(PeerAddress* address, Link& link) {
+  if (address->posted > 0) return;
+  cards[link.nic]->nic->remove_peer(address->handle);
+  std::erase_if(link.addresses, [&](const auto& each) { return each.get() == address; });
+}
+
+void PollerLoop::State::close_if_quiet(Link& link) {
+  if (!link.closing || !link.quiet()) return;
+  Nic& nic = *cards[link.nic]->nic;
+  for (const auto& address : link.addresses) nic.remove_peer(address->handle);
+  nic.remove_peer(link.control);
+  links.erase(link.id);
+}
+
+/// Posts nothing more of a transfer.
+void PollerLoop::State::halt(TransferWork& transfer, std::optional<Error> reason) {
+  transfer.stop(std::move(reason));
+  dequeue(transfer);
+  settle(transfer);
+}
+
+/// Tells that a transfer is idle when nothing of it is out and it will post nothing more.
+void PollerLoop::State::settle(TransferWork& transfer) {
+  if (transfer.operations_out() > 0 || transfer.state == TransferWork::State::kIdle) return;
+  if (transfer.state == TransferWork::State::kRunning && !transfer.complete()) return;
+  transfer.state = TransferWork::State::kIdle;
+  events.emplace_back(transfer.idle_event());
+  if (transfer.end_when_idle) transfers.erase(transfer.id());
+}
+
+void PollerLoop::State::link_failed(LinkId link, Error error) {
+  events.emplace_back(LinkFailed{link, std::move(error)});
+}
+
+}  // namespace penstock

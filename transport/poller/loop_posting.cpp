@@ -1,0 +1,218 @@
+// PollerLoop: which chunk goes out next, and over which link. The write path: per chunk it touches
+// vectors and pointers that are at hand, allocates nothing and looks nothing up.
+#include <algorithm>
+
+#include "transport/poller/loop_state.hpp"
+
+namespace penstock {
+namespace {
+
+/// How much a transfer of the bulk lane posts per round. A longer chunk is paid for by sitting out
+/// rounds, so that transfers share by bytes whatever their chunks.
+constexpr std::int64_t kRoundBytes = 256 * 1024;
+
+void add_one(std::atomic<std::uint64_t>& counter) {
+  counter.store(counter.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+Backoff::Time PollerLoop::State::now() {
+  if (!step_time) step_time = clock();
+  return *step_time;
+}
+
+bool PollerLoop::State::backs_off(const Backoff& backoff) {
+  if (!backoff.waiting() || !backoff.blocks(now())) return false;
+  if (!retry_at || backoff.until() < *retry_at) retry_at = backoff.until();
+  return true;
+}
+
+void PollerLoop::State::enqueue(TransferWork& transfer) {
+  if (transfer.may_post() && transfer.peek() != nullptr) lane(transfer).add(&transfer);
+}
+
+void PollerLoop::State::dequeue(TransferWork& transfer) { lane(transfer).remove(&transfer); }
+
+void PollerLoop::State::tell_hunger(TransferWork& transfer) {
+  if (transfer.take_hunger())
+    events.emplace_back(QuantumDone{transfer.id(), transfer.completed_bytes()});
+}
+
+std::size_t PollerLoop::State::post(std::size_t nic) {
+  std::size_t posted = 0;
+  if (!cards[nic]->up) return 0;
+  while (card_has_room(*cards[nic]) && (post_urgent(nic) || post_bulk(nic))) ++posted;
+  return posted;
+}
+
+bool PollerLoop::State::post_urgent(std::size_t nic) {
+  for (std::size_t tried = 0; tried < urgent.size(); ++tried) {
+    const bool posted = post_next(nic, *urgent.current(nic));
+    if (urgent.empty()) return posted;
+    urgent.advance(nic);
+    if (posted) return true;
+  }
+  return false;
+}
+
+/// Deficit round robin. A transfer posts as long as it has credit; when none that could post has
+/// any left, each of them gets a round's worth. One that is blocked keeps what it has and gets no
+/// more.
+bool PollerLoop::State::post_bulk(std::size_t nic) {
+  for (;;) {
+    bool in_debt = false;
+    for (std::size_t tried = 0; tried < bulk.size();) {
+      TransferWork& transfer = *bulk.current(nic);
+      if (transfer.credit > 0) {
+        const std::uint64_t length = transfer.peek()->length;
+        if (post_next(nic, transfer)) {
+          transfer.credit -= static_cast<std::int64_t>(length);
+          return true;
+        }
+        if (!transfer.queued) continue;  // refused for good: the next one is current now
+      } else if (pick_path(nic, transfer) != nullptr) {
+        in_debt = true;
+      }
+      ++tried;
+      bulk.advance(nic);
+    }
+    if (!in_debt) return false;
+    for (TransferWork* transfer : bulk.members())
+      if (transfer->credit <= 0 && pick_path(nic, *transfer) != nullptr)
+        transfer->credit += kRoundBytes;
+  }
+}
+
+bool PollerLoop::State::card_has_room(const CardState& card) const {
+  // The last chunk may reach beyond the window: were it to wait until it fits, short chunks would
+  // take the room as it comes free, every time.
+  return !card.chunks.exhausted() && card.posted_bytes < options.card_window_bytes;
+}
+
+bool PollerLoop::State::has_room(const Link& link, bool counted) {
+  if (link.inbound == nullptr || link.closing || link.full_in_step == step_number) return false;
+  if (counted && link.immediates_out >= options.immediate_credits) return false;
+  if (link.posted_operations > 0)
+    return link.posted_operations < options.link_window_operations &&
+           link.posted_bytes < options.link_window_bytes;
+  return !backs_off(link.data_backoff);
+}
+
+TransferWork::Path* PollerLoop::State::pick_path(std::size_t nic, TransferWork& transfer) {
+  if (!card_has_room(*cards[nic])) return nullptr;
+  auto& paths = transfer.paths(nic);
+  const auto count = static_cast<std::uint32_t>(paths.size());
+  std::uint32_t& next = transfer.next_path(nic);
+  for (std::uint32_t tried = 0; tried < count; ++tried) {
+    if (next >= count) next = 0;
+    TransferWork::Path& path = paths[next++];
+    if (has_room(*path.link, transfer.immediate().has_value())) return &path;
+  }
+  return nullptr;
+}
+
+/// Posts the transfer's next chunk on this card. False: nothing of it can be posted here now.
+bool PollerLoop::State::post_next(std::size_t nic, TransferWork& transfer) {
+  const Chunk* chunk = transfer.peek();
+  const TransferWork::Path* path = pick_path(nic, transfer);
+  if (path == nullptr) return false;
+  CardState& card = *cards[nic];
+  Link& link = *path->link;
+
+  OneSided request;
+  request.direction = transfer.direction();
+  request.peer = link.inbound->handle;
+  request.local = transfer.local_base() + transfer.local_offset(*chunk);
+  request.local_descriptor = transfer.descriptor(nic);
+  request.length = chunk->length;
+  request.remote_address = path->remote_base + transfer.remote_offset(*chunk);
+  request.remote_key = path->remote_key;
+  if (request.direction == Direction::kWrite) request.immediate = transfer.immediate();
+
+  ChunkOperation* operation = card.chunks.take(PostedOperation::Kind::kChunk);
+  operation->link = &link;
+  operation->address = link.inbound;
+  operation->transfer = &transfer;
+  operation->counted = request.immediate.has_value();
+  operation->chunk = *chunk;
+
+  Post result = card.nic->post(request, operation);
+  if (result.status != PostStatus::kPosted) {
+    card.chunks.give_back(operation);
+    if (result.status == PostStatus::kAgain) {
+      add_one(card.counters.again);
+      refused(link);
+      // Another link of the same card may have room.
+      return post_next(nic, transfer);
+    }
+    add_one(card.counters.failed);
+    link_failed(link.id, result.error);
+    transfer.not_posted(nic, result.error);
+    dequeue(transfer);
+    settle(transfer);
+    return false;
+  }
+  link.data_backoff.accepted();
+  ++link.posted_operations;
+  link.posted_bytes += chunk->length;
+  link.immediates_out += operation->counted;
+  ++link.inbound->posted;
+  ++card.posted_operations;
+  card.posted_bytes += chunk->length;
+  ++operations_out;
+  transfer.posted_next();
+  tell_hunger(transfer);
+  if (!transfer.may_post() || transfer.peek() == nullptr) dequeue(transfer);
+  return true;
+}
+
+void PollerLoop::State::refused(Link& link) {
+  link.full_in_step = step_number;
+  // With something out, a completion makes room; otherwise the peer has to connect first.
+  if (link.posted_operations > 0) return;
+  link.data_backoff.refused(now());
+  backs_off(link.data_backoff);
+}
+
+std::size_t PollerLoop::State::send_messages() {
+  std::size_t sent = 0;
+  for (std::size_t i = 0; i < with_messages.size();) {
+    Link* link = with_messages[i];
+    while (!link->outbox.empty() && send_next(*link)) ++sent;
+    if (link->outbox.empty()) {
+      with_messages.erase(with_messages.begin() + static_cast<std::ptrdiff_t>(i));
+    } else {
+      ++i;
+    }
+  }
+  return sent;
+}
+
+/// Sends the first message of the link's outbox; false when it has to wait.
+bool PollerLoop::State::send_next(Link& link) {
+  if (sends.exhausted() || backs_off(link.send_backoff)) return false;
+  SendOperation* operation = sends.take(PostedOperation::Kind::kSend);
+  operation->link = &link;
+  Post result = cards[link.nic]->nic->send(link.control, link.outbox.front(), operation);
+  if (result.status == PostStatus::kAgain) {
+    sends.give_back(operation);
+    if (link.sends_posted == 0) {
+      link.send_backoff.refused(now());
+      backs_off(link.send_backoff);
+    }
+    return false;
+  }
+  link.outbox.pop_front();
+  if (result.status == PostStatus::kFailed) {
+    sends.give_back(operation);
+    link_failed(link.id, std::move(result.error));
+    return true;
+  }
+  link.send_backoff.accepted();
+  ++link.sends_posted;
+  ++operations_out;
+  return true;
+}
+
+}  // namespace penstock

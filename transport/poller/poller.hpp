@@ -1,0 +1,119 @@
+// The polling loop of one device: one thread, no locks, all cards of the device. Takes commands,
+// posts lazily within its windows, counts completions, reports events.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "transport/fabric/nic.hpp"
+#include "transport/poller/command.hpp"
+#include "transport/poller/event.hpp"
+
+namespace penstock {
+
+struct PollerOptions {
+  /// Room per card and per link: what may be posted at once. About one or two bandwidth-delay
+  /// products: providers that queue without bound never push back by themselves. The
+  /// last chunk may reach beyond a window of bytes.
+  std::uint64_t card_window_bytes = 16u << 20;
+  std::uint32_t card_window_operations = 256;
+  std::uint64_t link_window_bytes = 8u << 20;
+  std::uint32_t link_window_operations = 128;
+  /// Counted writes out per link at once (the receiver's queues hold them all).
+  std::uint32_t immediate_credits = 128;
+  /// How long to spin without work before sleeping.
+  std::chrono::microseconds spin{50};
+  /// Sleep between looks where a card has no usable wait object.
+  std::chrono::milliseconds idle_tick{5};
+};
+
+/// Counters that any thread may read while the poller runs.
+struct CardCounters {
+  std::atomic<std::uint64_t> written_bytes{0};  // completed, ours
+  std::atomic<std::uint64_t> read_bytes{0};
+  std::atomic<std::uint64_t> operations{0};
+  std::atomic<std::uint64_t> again{0};  // times the provider said EAGAIN
+  std::atomic<std::uint64_t> failed{0};
+  std::atomic<std::uint64_t> messages_sent{0};
+  std::atomic<std::uint64_t> messages_received{0};
+  std::atomic<std::uint64_t> stray_immediates{0};  // arrived for nobody: dropped
+};
+
+/// The loop itself, without a thread: step() once is one round. The simulation drives this.
+class PollerLoop {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+  using Clock = std::function<TimePoint()>;
+
+  /// `clock` is asked only while links are left alone because they take nothing.
+  PollerLoop(std::vector<std::unique_ptr<Nic>> nics, PollerOptions options,
+             Clock clock = std::chrono::steady_clock::now);
+  ~PollerLoop();
+
+  void execute(PollerCommand command);
+  /// Polls every card and posts what there is room for. Returns how much happened (0: idle).
+  std::size_t step();
+  /// Events since the last call.
+  std::vector<PollerEvent> take_events();
+  bool has_events() const;
+  /// Nothing is posted, and the last step found nothing that could be: sleeping until the next
+  /// command, the cards' next completion or next_retry() loses nothing but latency.
+  bool idle() const;
+  /// When a link that takes nothing (its peer is not connected, or gone) is to be tried again.
+  std::optional<TimePoint> next_retry() const;
+
+  std::size_t nic_count() const;
+  Nic& nic(std::size_t i);
+  const CardCounters& counters(std::size_t i) const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// PollerLoop on its own thread, with a command queue in and an event queue out; the thread never
+/// waits for those who use them.
+class Poller {
+ public:
+  struct Setup {
+    std::string name;       // thread name, at most 15 characters
+    std::vector<int> cpus;  // pinned to these before the cards are opened; empty: not pinned
+    PollerOptions options;
+    /// Opens the device's cards on the poller's thread, after pinning.
+    std::function<Result<std::vector<std::unique_ptr<Nic>>>()> open_cards;
+    /// Called on the poller's thread after events were queued; at most once until the next
+    /// take_events(). Must not block.
+    std::function<void()> doorbell;
+  };
+
+  /// Starts the thread and waits until the cards are open.
+  static Result<std::unique_ptr<Poller>> start(Setup setup);
+  /// Stops the thread and closes the cards.
+  ~Poller();
+
+  /// Any thread.
+  void push(PollerCommand command);
+  /// One consumer. Clear first, then drain: an event queued meanwhile rings again.
+  std::vector<PollerEvent> take_events();
+
+  std::size_t nic_count() const;
+  /// What any thread may ask of a card: info(), register_memory() and the addresses as opened.
+  Nic& nic(std::size_t i);
+  const CardCounters& counters(std::size_t i) const;
+  /// CPU time of the thread so far.
+  std::chrono::nanoseconds cpu_time() const;
+
+ private:
+  Poller();
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace penstock

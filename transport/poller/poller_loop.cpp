@@ -1,0 +1,64 @@
+#include <algorithm>
+
+#include "transport/poller/loop_state.hpp"
+
+namespace penstock {
+namespace {
+
+/// Messages that may be out at once over all links. They are metadata: never many.
+constexpr std::size_t kSendsOut = 256;
+
+}  // namespace
+
+PollerLoop::State::State(std::vector<std::unique_ptr<Nic>> nics, PollerOptions wanted, Clock time)
+    : options(wanted),
+      clock(std::move(time)),
+      urgent(nics.size()),
+      bulk(nics.size()),
+      sends(kSendsOut) {
+  for (auto& nic : nics) cards.push_back(std::make_unique<CardState>(std::move(nic), options));
+}
+
+PollerLoop::State::~State() {
+  for (auto& card : cards) card->nic.reset();
+}
+
+PollerLoop::PollerLoop(std::vector<std::unique_ptr<Nic>> nics, PollerOptions options, Clock clock)
+    : state_(std::make_unique<State>(std::move(nics), options, std::move(clock))) {}
+
+PollerLoop::~PollerLoop() = default;
+
+void PollerLoop::execute(PollerCommand command) {
+  state_->settled = false;
+  state_->step_time.reset();
+  std::visit([&](auto& each) { state_->execute(std::move(each)); }, command);
+}
+
+std::size_t PollerLoop::step() {
+  State& state = *state_;
+  ++state.step_number;
+  state.step_time.reset();
+  state.retry_at.reset();
+  std::size_t happened = 0;
+  for (std::size_t nic = 0; nic < state.cards.size(); ++nic) happened += state.poll(nic);
+  if (!state.with_messages.empty()) happened += state.send_messages();
+  for (std::size_t nic = 0; nic < state.cards.size(); ++nic) happened += state.post(nic);
+  state.settled = happened == 0;
+  return happened;
+}
+
+std::vector<PollerEvent> PollerLoop::take_events() { return std::exchange(state_->events, {}); }
+
+bool PollerLoop::has_events() const { return !state_->events.empty(); }
+
+bool PollerLoop::idle() const { return state_->settled && state_->operations_out == 0; }
+
+std::optional<PollerLoop::TimePoint> PollerLoop::next_retry() const { return state_->retry_at; }
+
+std::size_t PollerLoop::nic_count() const { return state_->cards.size(); }
+Nic& PollerLoop::nic(std::size_t i) { return *state_->cards.at(i)->nic; }
+const CardCounters& PollerLoop::counters(std::size_t i) const {
+  return state_->cards.at(i)->counters;
+}
+
+}  // namespace penstock
