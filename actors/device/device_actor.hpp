@@ -1,0 +1,27 @@
+// The actor of one device: carries poller events, peers' questions and time into Outbound and
+// Inbound, and their effects out.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "actors/caf.hpp"
+#include "actors/device/inbound.hpp"
+#include "actors/device/outbound.hpp"
+#include "actors/local_device.hpp"
+
+namespace penstock {
+
+struct DeviceActorSetup {
+  std::shared_ptr<LocalDevice> device;
+  Outbound::Options outbound;
+  Inbound::Options inbound;
+  std::shared_ptr<RegionTable> regions;
+  caf::actor node;
+  std::vector<caf::actor> nics;  // by card
+  Incarnation incarnation = 0;   // ours
+};
+
+caf::actor spawn_device(caf::actor_system& system, DeviceActorSetup setup);
+
+}  // namespace penstock

@@ -1,0 +1,135 @@
+// The owner's side: transfers that other nodes run on regions of this device, as pure logic. It
+// answers OPEN, FIN and FENCE, counts through the poller, holds leases, and makes the pages quiet
+// before it lets go of them.
+//
+//   open -> done (count full, or FIN) -> forgotten after a while
+//   open -> fencing -> open (resumed) | ended
+//
+// Every answer is repeatable: a question that comes twice gets the same answer.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "actors/clock.hpp"
+#include "actors/device/outbound.hpp"
+#include "actors/device/region_table.hpp"
+#include "actors/device/slots.hpp"
+#include "actors/wire/message.hpp"
+#include "transport/poller/command.hpp"
+#include "transport/poller/event.hpp"
+
+namespace penstock {
+
+class Inbound {
+ public:
+  struct Options {
+    std::string device;
+    FenceKind fence = FenceKind::kReopenInbound;
+    bool immediate_data = true;    // every card of the device can deliver immediates
+    Milliseconds remember{60000};  // how long an ended transfer still answers by name
+    Milliseconds grace_max{2000};  // how long a REVOKE may take before we fence by ourselves
+    std::size_t open_most = 1u << 16;
+  };
+  /// Effects. Called from within Inbound's functions; must not call back into it.
+  struct Port {
+    std::function<void(PollerCommand)> command;
+    std::function<void(Incarnation peer, std::uint64_t sequence, Answer)> answer;
+    std::function<void(Incarnation peer, Revoke)> revoke;
+    std::function<void(Notification)> notify;
+    /// Voids the region's key on one card and registers it anew; rekeyed() follows.
+    std::function<void(std::shared_ptr<Region>, std::uint16_t nic)> rekey;
+    /// An own fence ended this inbound transfer (lease over, peer dead, region released).
+    std::function<void(Incarnation peer, TransferId, Error)> broken;
+  };
+
+  Inbound(Options options, std::vector<InboundCard> cards, RegionTable& regions, Port port);
+
+  // -- questions of peers ------------------------------------------------------------------------
+  void open(Incarnation peer, const std::string& node, std::uint64_t sequence, const Open& question,
+            TimePoint now);
+  void fin(Incarnation peer, std::uint64_t sequence, const Fin& question, TimePoint now);
+  void fence(Incarnation peer, std::uint64_t sequence, const Fence& question, TimePoint now);
+  /// A fence from an initiator that never saw our OPEN_OK: nothing was posted.
+  void forget(Incarnation peer, TransferId transfer, TimePoint now);
+
+  // -- what happens ------------------------------------------------------------------------------
+  void counted(std::uint32_t immediate, TimePoint now);
+  void reopened(const InboundReopened& event, TimePoint now);
+  void rekeyed(const std::string& region, std::uint16_t nic, TimePoint now);
+  /// The peer is gone or silent: its transfers here are fenced by us and ended.
+  void peer_down(Incarnation peer, const Error& error, TimePoint now);
+  /// The region is being released with force: initiators are asked to stop, then fenced.
+  void revoke(const std::string& region, TimePoint now);
+  /// OPENs are refused from now on.
+  void drain() { draining_ = true; }
+
+  void tick(TimePoint now);
+  TimePoint next_tick() const;
+
+  const std::vector<InboundCard>& cards() const { return cards_; }
+  std::size_t open_count() const { return open_; }
+  /// Open ones, and those that ended and still answer by name.
+  std::size_t known_count() const { return transfers_.size(); }
+
+ private:
+  using Key = std::pair<Incarnation, TransferId>;
+  enum class State : unsigned char { kOpen, kFencing, kDone, kEnded };
+  struct Transfer {
+    State state = State::kOpen;
+    std::string node;
+    RegionUse region;
+    Direction direction = Direction::kWrite;
+    std::optional<std::uint32_t> immediate;
+    OpenOk answer;
+    std::string notify;
+    std::uint64_t bytes = 0;
+    TimePoint due;  // lease while open; when to forget once ended
+    std::vector<std::weak_ptr<MemoryRegistration>> handed;  // by card: whose keys the peer holds
+    // While fencing:
+    std::set<std::uint16_t> reopening;      // cards
+    std::set<std::uint16_t> rekeying;       // cards
+    std::optional<std::uint64_t> sequence;  // who asked; none: our own fence
+    bool final = true;
+    std::optional<Error> cause;  // of our own fence
+  };
+
+  void set_due(const Key& key, Transfer& transfer, TimePoint due);
+  void done(const Key& key, Transfer& transfer, TimePoint now);
+  void end(const Key& key, Transfer& transfer, TimePoint now);
+  void free_slot(Transfer& transfer);
+  void start_fence(const Key& key, Transfer& transfer, const std::vector<Fence::Card>& cards,
+                   TimePoint now);
+  void void_key(Transfer& transfer, std::uint16_t nic);
+  void own_fence(const Key& key, Transfer& transfer, Error cause, TimePoint now);
+  void fence_complete(const Key& key, Transfer& transfer, TimePoint now);
+  void complete_fences(TimePoint now);
+  static Error cause_of(const Transfer& transfer);
+  /// The region's keys as they are now, for an answer to the transfer's initiator.
+  std::vector<RegionKey> hand_keys(Transfer& transfer) const;
+  /// Whether a key that the peer has for this card still opens the region.
+  static bool holds_key(const Transfer& transfer, std::uint16_t nic);
+
+  Options options_;
+  std::vector<InboundCard> cards_;
+  RegionTable& regions_;
+  Port port_;
+  Slots slots_;
+  std::map<Key, Transfer> transfers_;
+  std::unordered_map<std::uint32_t, Key> by_immediate_;
+  std::set<std::pair<TimePoint, Key>> due_;
+  std::set<std::uint16_t> reopening_;
+  std::set<std::pair<std::shared_ptr<Region>, std::uint16_t>> rekeying_;
+  std::size_t open_ = 0;
+  bool draining_ = false;
+};
+
+}  // namespace penstock

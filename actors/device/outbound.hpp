@@ -1,0 +1,213 @@
+// The life of the transfers that this device initiates, as pure logic: the states of
+// docs/architecture.md ("A transfer's life"). The CAF actor around it, and the simulation, carry
+// messages and time in and out.
+//
+//   queued -> opening -> running -> finishing -> done
+//   running | finishing -> stopping -> fencing -> failed | cancelled | expired
+//                                             \-> running again, after a card or link failure
+//   copying -> done | cancelled | expired        (both regions on this node)
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "actors/clock.hpp"
+#include "actors/device/region_table.hpp"
+#include "actors/device/scheduler.hpp"
+#include "actors/peer/peer.hpp"
+#include "actors/protocol/reply.hpp"
+#include "transport/plan/plan.hpp"
+#include "transport/poller/event.hpp"
+
+namespace penstock {
+
+/// A transfer that passed admission (actors/node/admission.hpp): its ranges fit the local region.
+struct Admitted {
+  TransferId id = 0;
+  std::string node;  // the other node's name; the own name: a copy
+  std::string remote_region;
+  std::uint64_t remote_epoch = 0;
+  Direction direction = Direction::kWrite;
+  std::shared_ptr<const Plan> plan;
+  std::shared_ptr<RegionUse> local;
+  std::shared_ptr<RegionUse> copy_target;  // the other region when it is on this node too
+  Lane lane = Lane::kBulk;
+  std::uint32_t weight = 1;
+  std::string notify;
+  TimePoint deadline;
+};
+
+/// A copy that the device's copier thread works on.
+struct CopyTask {
+  TransferId transfer = 0;
+  std::shared_ptr<const Plan> plan;
+  std::shared_ptr<RegionUse> source;
+  std::shared_ptr<RegionUse> destination;
+  std::shared_ptr<std::atomic<bool>> stop;
+};
+
+/// Bytes arrived in a region of ours and its initiator asked for a word to the subscribers.
+struct Notification {
+  std::string from;  // node
+  TransferId transfer = 0;
+  std::string region;
+  std::uint64_t bytes = 0;
+  std::string data;
+};
+
+class Outbound {
+ public:
+  struct Options {
+    std::string node;                // ours
+    std::vector<std::string> cards;  // names, by place in the device
+    Scheduler::Options scheduler;
+    std::uint64_t counted_chunks = 256;  // transfers of at most so many chunks are counted
+    /// Transfers of one lane open at one node at once; the rest wait here.
+    std::size_t open_per_node = 64;
+    std::uint64_t window_bytes = 16u << 20;  // what can be posted at most, for the grace
+    Milliseconds open{2000};
+    Milliseconds connect{5000};  // how long a transfer waits for its peer to come up
+    Milliseconds grace_min{250};
+    Milliseconds grace_max{2000};
+    Milliseconds fence{2000};
+    Milliseconds lease_extra{5000};
+    /// Failures without progress in between before the transfer gives up.
+    std::uint32_t retries = 8;
+    Milliseconds retry_backoff{20};     // doubled with each failure without progress
+    std::size_t landed_ranges = 65536;  // at most so many are reported
+  };
+  /// Effects. Called from within Outbound's functions; must not call back into it.
+  struct Port {
+    std::function<void(PollerCommand)> command;
+    std::function<void(Incarnation peer, std::uint64_t token, Question, TimePoint deadline)> ask;
+    std::function<void(CopyTask)> copy;
+    std::function<void(Notification)> notify;   // of a copy on this node
+    std::function<void(TransferResult)> ended;  // the one terminal event
+  };
+  enum class State : unsigned char {
+    kQueued,
+    kOpening,
+    kRunning,
+    kFinishing,
+    kStopping,
+    kFencing,
+    kBackingOff,
+    kCopying
+  };
+
+  Outbound(Options options, Port port);
+
+  void admit(Admitted admitted, TimePoint now);
+  void cancel(TransferId transfer, TimePoint now);
+  /// Ends every transfer that uses this region of ours (it is being released).
+  void cancel_region(const std::string& region, TimePoint now);
+
+  void peer_up(const std::string& node, Incarnation peer, TimePoint now);
+  /// `gone`: the incarnation has ended (left, restarted); otherwise it is only silent.
+  void peer_down(const std::string& node, Incarnation peer, const Error& error, bool gone,
+                 TimePoint now);
+  /// The owner takes its region away.
+  void revoked(Incarnation peer, const std::string& region, std::uint64_t epoch, TimePoint now);
+
+  /// The answer to an ask; `links` with OpenOk and Fenced: the peer's links to the owner's device.
+  void answered(std::uint64_t token, Result<Answer> answer,
+                Result<std::vector<Peer::PathCard>> links, TimePoint now);
+  void quantum_done(const QuantumDone& event);
+  void idle(const TransferIdle& event, TimePoint now);
+  void copied(TransferId transfer, std::uint64_t bytes, std::uint64_t chunks, TimePoint now);
+
+  void tick(TimePoint now);
+  TimePoint next_tick() const;
+
+  struct Snapshot {
+    TransferId id;
+    State state;
+    std::uint64_t bytes;
+    std::uint64_t total_bytes;
+  };
+  std::vector<Snapshot> snapshot() const;
+  std::size_t size() const { return transfers_.size(); }
+
+ private:
+  struct Transfer {
+    Admitted asked;
+    State state = State::kQueued;
+    TimePoint started;
+    TimePoint due = TimePoint::max();  // of the state, or the transfer's own deadline
+    Incarnation peer = 0;              // 0 until it is opened
+    bool peer_gone = false;            // that incarnation has ended, its memory with it
+    std::uint64_t token = 0;           // of the open question, 0: none
+    std::string device;                // the owner's
+    std::uint64_t epoch = 0;           // of the remote region; 0 until it is known
+    std::vector<RegionKey> keys;
+    std::vector<Peer::PathCard> links;
+    std::optional<std::uint32_t> immediate;
+    bool started_poller = false;
+    bool resumed = false;         // re-posted chunks carry no immediates: only Fin ends it
+    std::optional<Error> reason;  // why it is being stopped; none: a failure to be retried
+    TransferResult::State outcome = TransferResult::State::kFailed;
+    bool asked_final = false;    // the open Fence says that the transfer ends
+    bool forced = false;         // outbound endpoints are being reopened
+    std::uint32_t failures = 0;  // since the last progress
+    std::uint64_t bytes_at_failure = 0;
+    TransferIdle last;
+    std::shared_ptr<std::atomic<bool>> stop_copy;
+  };
+  /// What waits for one node, and how much is open there.
+  struct Node {
+    struct Queue {
+      std::set<TransferId> waiting;  // ids grow: the oldest first
+      std::size_t open = 0;
+    };
+    std::optional<Incarnation> up;
+    Queue lanes[2];
+  };
+
+  void enter(Transfer& transfer, State state, TimePoint due);
+  void ask(Transfer& transfer, Question question, TimePoint deadline);
+  void tell(const Transfer& transfer, Question question, TimePoint deadline);
+  Node::Queue& queue_of(const Transfer& transfer);
+  void open_waiting(Node& node, TimePoint now);
+  void open(Transfer& transfer, TimePoint now);
+  void copy(Transfer& transfer);
+  void finish(Transfer& transfer, TimePoint now);
+  void stop(Transfer& transfer, TransferResult::State outcome, Error reason, TimePoint now);
+  void fence(Transfer& transfer, TimePoint now);
+  void resume(Transfer& transfer, TimePoint now);
+  void end(Transfer& transfer, TransferResult::State outcome, std::optional<Error> error,
+           TransferResult::Remote remote, TimePoint now);
+  static Error late(const Transfer& transfer);
+  void overdue(Transfer& transfer, TimePoint now);
+  void opened(Transfer& transfer, Result<Answer>& answer,
+              Result<std::vector<Peer::PathCard>>& links, TimePoint now);
+  void finished(Transfer& transfer, const Result<Answer>& answer, TimePoint now);
+  void fenced(Transfer& transfer, Result<Answer>& answer,
+              Result<std::vector<Peer::PathCard>>& links, TimePoint now);
+  void grant();
+  std::vector<RemotePath> paths_of(const Transfer& transfer) const;
+  Milliseconds grace_of(const Transfer& transfer, TimePoint now) const;
+  TransferResult result_of(const Transfer& transfer, TimePoint now) const;
+
+  Options options_;
+  Port port_;
+  Scheduler scheduler_;
+  std::unordered_map<TransferId, Transfer> transfers_;
+  std::unordered_map<std::uint64_t, TransferId> asked_;  // open questions
+  std::set<std::pair<TimePoint, TransferId>> due_;
+  std::map<std::string, Node> nodes_;
+  std::uint64_t next_token_ = 1;
+};
+
+std::string_view name_of(Outbound::State state);
+
+}  // namespace penstock

@@ -1,0 +1,66 @@
+// The request socket: a plain thread that owns a ZeroMQ ROUTER. Decodes msgpack, hands requests to
+// a sink, sends replies and events. Knows nothing of what a request means.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "actors/protocol/request.hpp"
+
+namespace penstock {
+
+/// Who asked: the ROUTER identity of the connection. A client that reconnects under the same
+/// identity is the same client.
+using ClientId = std::string;
+
+class Gateway {
+ public:
+  struct Setup {
+    std::vector<std::string> bind;  // ZeroMQ endpoints; tcp://host:* picks a port
+    std::size_t max_request_bytes = 64u << 20;
+    /// Unsent bytes kept for one client; what would pass it is dropped and counted. One message is
+    /// always let through when nothing is waiting.
+    std::size_t max_unsent_bytes = 64u << 20;
+    /// Called on the gateway's thread for each well-formed request; must not block. Malformed ones
+    /// are answered here. While many requests live (Request::ticket) no more are read; none may
+    /// outlive the gateway.
+    std::function<void(ClientId, Request)> sink;
+    /// Called on the gateway's thread when something was to be sent to a client that is not
+    /// connected; before any request that it sends after it came back. May be empty.
+    std::function<void(const ClientId&)> gone;
+  };
+
+  /// Since the start; any thread may look.
+  struct Counters {
+    std::uint64_t requests = 0;       // well-formed, given to the sink
+    std::uint64_t malformed = 0;      // answered with an error here
+    std::uint64_t sink_failures = 0;  // the sink threw; the client was told INTERNAL
+    std::uint64_t sent = 0;           // replies and events put into a client's pipe
+    std::uint64_t unroutable = 0;     // dropped: no such client is connected
+    std::uint64_t overflowed = 0;     // dropped: the client reads too slowly
+  };
+
+  /// Binds before it returns; an address in use is an error that names it.
+  static Result<std::unique_ptr<Gateway>> start(Setup setup);
+  ~Gateway();
+
+  /// What was bound, ports resolved.
+  const std::vector<std::string>& endpoints() const;
+
+  /// Any thread; never blocks. `message` is a reply or an event (docs/protocol.md), sent as
+  /// msgpack. A client that is gone, or whose pipe is full, loses it: events are kept by the node.
+  void send(const ClientId& client, nlohmann::json message);
+
+  Counters counters() const;
+
+ private:
+  Gateway();
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace penstock

@@ -1,0 +1,45 @@
+// What the actors of a node share about one of its devices. Made at start-up, thread-safe.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "actors/wire/message.hpp"
+#include "actors/worker.hpp"
+#include "transport/poller/poller.hpp"
+
+namespace penstock {
+
+/// A device's inbound endpoints as they are now: the device actor writes, peers read.
+class InboundBoard {
+ public:
+  explicit InboundBoard(std::vector<InboundCard> cards) : cards_(std::move(cards)) {}
+  std::vector<InboundCard> cards() const {
+    std::lock_guard lock(mutex_);
+    return cards_;
+  }
+  void update(const std::vector<InboundCard>& cards) {
+    std::lock_guard lock(mutex_);
+    cards_ = cards;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<InboundCard> cards_;
+};
+
+struct LocalDevice {
+  std::string name;  // "host0", "gpu3"
+  std::size_t index = 0;
+  int numa_node = -1;
+  std::vector<std::string> card_names;
+  std::vector<FabricAddress> control_addresses;  // by card
+  std::unique_ptr<InboundBoard> inbound;
+  std::unique_ptr<Poller> poller;
+  std::unique_ptr<Worker> registrar;
+  std::unique_ptr<Worker> copier;
+};
+
+}  // namespace penstock

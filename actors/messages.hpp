@@ -1,0 +1,205 @@
+// Every message that actors of one node send each other. Big or move-only parts travel by
+// shared_ptr; nothing here leaves the process.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "actors/caf.hpp"
+#include "actors/device/outbound.hpp"
+#include "actors/gateway/gateway.hpp"
+#include "actors/membership/member.hpp"
+#include "actors/peer/peer.hpp"
+#include "actors/protocol/reply.hpp"
+#include "actors/wire/message.hpp"
+
+namespace penstock {
+
+// -- to the node actor ---------------------------------------------------------------------------
+
+struct ClientRequest {
+  ClientId client;
+  std::shared_ptr<Request> request;
+};
+/// Something was to be sent to this client, and its connection is gone.
+struct ClientGone {
+  ClientId client;
+};
+struct MemberChanged {
+  MemberChange change;
+};
+struct TransferEnded {
+  std::shared_ptr<TransferResult> result;
+};
+struct Notified {
+  Notification notification;
+};
+/// A peer's handshake is complete.
+struct PeerReady {
+  std::string node;
+  Incarnation peer = 0;
+};
+/// A message came over the fabric from an incarnation that no peer actor stands for.
+struct StrangerSpoke {
+  Message message;
+};
+/// A task of a worker thread is finished: sends this reply.
+struct ReplyReady {
+  ClientId client;
+  nlohmann::json reply;
+};
+/// The data plane saw a link to this node fail.
+struct PeerTrouble {
+  std::string node;
+};
+/// A closed region may be free now.
+struct CheckReleases {};
+/// Refuse new work; answered with true once nothing is in flight.
+struct Drain {};
+struct DrainCheck {};
+/// The drain's deadline passed: cancel what is left.
+struct CancelAll {};
+
+// -- to a device actor ---------------------------------------------------------------------------
+
+struct Admit {
+  std::shared_ptr<Admitted> admitted;
+};
+struct CancelTransfer {
+  TransferId transfer = 0;
+};
+/// Local transfers that use the region are cancelled, remote ones revoked.
+struct EvictRegion {
+  std::string region;
+};
+struct PollerRang {};
+struct PeerUp {
+  std::string node;
+  Incarnation peer = 0;
+  caf::actor actor;
+};
+struct PeerDown {
+  std::string node;
+  Incarnation peer = 0;
+  Error error;
+  bool gone = false;
+};
+/// The peer actor exists (its handshake may still be under way): route its messages.
+struct PeerKnown {
+  Incarnation peer = 0;
+  caf::actor actor;
+};
+struct PeerAnswered {
+  std::uint64_t token = 0;
+  std::shared_ptr<Result<Answer>> answer;
+  std::shared_ptr<Result<std::vector<Peer::PathCard>>> links;
+};
+struct PeerAsked {
+  std::string node;
+  Incarnation peer = 0;
+  std::uint64_t sequence = 0;
+  Question question;
+};
+/// A fence without a device: its initiator never saw an OPEN_OK.
+struct ForgetTransfer {
+  Incarnation peer = 0;
+  TransferId transfer = 0;
+};
+struct CopyEnded {
+  TransferId transfer = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t chunks = 0;
+};
+struct RegionRekeyed {
+  std::string region;
+  std::uint16_t nic = 0;
+};
+struct AskSnapshot {};
+struct DrainDevice {};
+struct Tick {};
+
+// -- to a peer actor -----------------------------------------------------------------------------
+
+struct PeerReceive {
+  Message message;
+};
+struct PeerAsk {
+  std::size_t device = 0;  // of ours: who wants the answer
+  std::uint64_t token = 0;
+  Question question;
+  TimePoint deadline;
+};
+struct PeerAnswer {
+  std::uint64_t sequence = 0;
+  Answer answer;
+};
+struct LinkTrouble {
+  LinkId link = 0;
+  Error error;
+};
+struct InboundMoved {};
+struct PeerClose {
+  Error error;
+};
+
+// -- to a nic actor ------------------------------------------------------------------------------
+
+struct NicChanged {
+  NicState state;
+};
+struct AskNicHealth {};
+struct NicHealth {
+  std::string name;
+  bool up = true;
+  std::uint64_t outages = 0;
+  std::string last_error;
+};
+
+/// A device's answer to AskSnapshot.
+struct DeviceSnapshot {
+  std::vector<Outbound::Snapshot> outbound;
+  std::size_t inbound = 0;
+};
+
+}  // namespace penstock
+
+PENSTOCK_MESSAGE(penstock::ClientRequest)
+PENSTOCK_MESSAGE(penstock::ClientGone)
+PENSTOCK_MESSAGE(penstock::MemberChanged)
+PENSTOCK_MESSAGE(penstock::TransferEnded)
+PENSTOCK_MESSAGE(penstock::Notified)
+PENSTOCK_MESSAGE(penstock::PeerReady)
+PENSTOCK_MESSAGE(penstock::StrangerSpoke)
+PENSTOCK_MESSAGE(penstock::ReplyReady)
+PENSTOCK_MESSAGE(penstock::CheckReleases)
+PENSTOCK_MESSAGE(penstock::Drain)
+PENSTOCK_MESSAGE(penstock::DrainCheck)
+PENSTOCK_MESSAGE(penstock::CancelAll)
+PENSTOCK_MESSAGE(penstock::PeerTrouble)
+PENSTOCK_MESSAGE(penstock::Admit)
+PENSTOCK_MESSAGE(penstock::CancelTransfer)
+PENSTOCK_MESSAGE(penstock::EvictRegion)
+PENSTOCK_MESSAGE(penstock::PollerRang)
+PENSTOCK_MESSAGE(penstock::PeerUp)
+PENSTOCK_MESSAGE(penstock::PeerDown)
+PENSTOCK_MESSAGE(penstock::PeerKnown)
+PENSTOCK_MESSAGE(penstock::PeerAnswered)
+PENSTOCK_MESSAGE(penstock::PeerAsked)
+PENSTOCK_MESSAGE(penstock::ForgetTransfer)
+PENSTOCK_MESSAGE(penstock::CopyEnded)
+PENSTOCK_MESSAGE(penstock::RegionRekeyed)
+PENSTOCK_MESSAGE(penstock::AskSnapshot)
+PENSTOCK_MESSAGE(penstock::DrainDevice)
+PENSTOCK_MESSAGE(penstock::Tick)
+PENSTOCK_MESSAGE(penstock::PeerReceive)
+PENSTOCK_MESSAGE(penstock::PeerAsk)
+PENSTOCK_MESSAGE(penstock::PeerAnswer)
+PENSTOCK_MESSAGE(penstock::LinkTrouble)
+PENSTOCK_MESSAGE(penstock::InboundMoved)
+PENSTOCK_MESSAGE(penstock::PeerClose)
+PENSTOCK_MESSAGE(penstock::NicChanged)
+PENSTOCK_MESSAGE(penstock::AskNicHealth)
+PENSTOCK_MESSAGE(penstock::NicHealth)
+PENSTOCK_MESSAGE(penstock::DeviceSnapshot)

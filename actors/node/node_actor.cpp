@@ -1,0 +1,481 @@
+#include "actors/node/node_actor.hpp"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "actors/messages.hpp"
+#include "actors/node/status_report.hpp"
+#include "actors/peer/peer_actor.hpp"
+
+namespace penstock {
+namespace {
+
+constexpr Milliseconds kReleaseLook{20};
+constexpr Milliseconds kDrainLook{20};
+constexpr Milliseconds kSnapshotDeadline{2000};
+
+class NodeActor : public caf::event_based_actor {
+ public:
+  NodeActor(caf::actor_config& config, NodeActorSetup setup)
+      : caf::event_based_actor(config),
+        setup_(std::move(setup)),
+        started_(Clock::now()),
+        // Ids of one run start at its incarnation's low bits, so that they differ between runs.
+        ledger_(setup_.ledger, (setup_.incarnation & 0xffffff) << 32 | 1),
+        events_(setup_.events_kept, setup_.send),
+        jobs_(setup_.node, setup_.segments, setup_.regions, setup_.devices, setup_.limits) {}
+
+  caf::behavior make_behavior() override {
+    return {
+        [this](const NodeChildren& children) { children_ = children; },
+        [this](const ClientRequest& request) {
+          std::visit([&](auto& body) { handle(request.client, request.request->id, body); },
+                     request.request->body);
+        },
+        [this](const ClientGone& gone) { events_.unsubscribe(gone.client); },
+        [this](const ReplyReady& ready) { setup_.send(ready.client, ready.reply); },
+        [this](const TransferEnded& ended) { transfer_ended(*ended.result); },
+        [this](const Notified& notified) { this->notified(notified.notification); },
+        [this](const MemberChanged& changed) { member_changed(changed.change); },
+        [this](const PeerReady& ready) { peer_ready(ready); },
+        [this](StrangerSpoke& spoke) { stranger_spoke(spoke.message); },
+        [this](const PeerTrouble& trouble) { setup_.suspect(trouble.node); },
+        [this](const CheckReleases&) { check_releases(); },
+        [this](const Drain&) { return drain(); },
+        [this](const DrainCheck&) { drain_check(); },
+        [this](const CancelAll&) { cancel_all(); },
+    };
+  }
+
+ private:
+  struct Member {
+    MemberRecord record;
+    MemberState state = MemberState::kAlive;
+    bool connected = false;
+    caf::actor peer;
+  };
+  struct Release {
+    std::shared_ptr<Region> region;
+    ClientId client;
+    std::uint64_t request = 0;
+    TimePoint deadline;
+  };
+
+  void ok(const ClientId& client, std::uint64_t id, nlohmann::json body) {
+    setup_.send(client, ok_reply(id, std::move(body)));
+  }
+  void refuse(const ClientId& client, std::uint64_t id, const Error& error) {
+    setup_.send(client, error_reply(id, error));
+  }
+  /// The reply of a job that ends on another thread.
+  RegionJobs::Reply reply_later(const ClientId& client, std::uint64_t id) {
+    return [self = caf::actor(this), client, id](Result<nlohmann::json> result) {
+      tell(self, ReplyReady{client, result ? ok_reply(id, std::move(*result))
+                                           : error_reply(id, result.error())});
+    };
+  }
+
+  // -- memory ------------------------------------------------------------------------------------
+
+  void handle(const ClientId& client, std::uint64_t id, const HelloRequest& request) {
+    spdlog::debug("client '{}' says hello", request.client);
+    nlohmann::json devices = nlohmann::json::array();
+    for (const auto& device : setup_.devices) devices.push_back(device->name);
+    ok(client, id,
+       {{"version", kProtocolVersion},
+        {"node", setup_.node},
+        {"incarnation", setup_.incarnation},
+        {"service_version", setup_.service_version},
+        {"devices", std::move(devices)}});
+  }
+  void handle(const ClientId& client, std::uint64_t id, const AllocateRequest& request) {
+    if (draining_) return refuse(client, id, draining_error());
+    jobs_.allocate(request, client, reply_later(client, id));
+  }
+  void handle(const ClientId& client, std::uint64_t id, const RegisterRequest& request) {
+    if (draining_) return refuse(client, id, draining_error());
+    jobs_.register_shared(request, client, reply_later(client, id));
+  }
+  void handle(const ClientId& client, std::uint64_t id, const FillRequest& request) {
+    jobs_.fill(request, reply_later(client, id));
+  }
+  void handle(const ClientId& client, std::uint64_t id, const DigestRequest& request) {
+    jobs_.digest(request, reply_later(client, id));
+  }
+  void handle(const ClientId& client, std::uint64_t id, const RegionsRequest&) {
+    nlohmann::json regions = nlohmann::json::array();
+    for (const auto& region : setup_.regions->list()) regions.push_back(to_json(*region));
+    ok(client, id, {{"regions", std::move(regions)}});
+  }
+  void handle(const ClientId& client, std::uint64_t id, const ReleaseRequest& request) {
+    auto region = setup_.regions->close(request.name, request.force);
+    if (!region) return refuse(client, id, region.error());
+    if (jobs_.dispose(*region, reply_later(client, id))) return;
+    for (const auto& device : children_.devices) tell(device, EvictRegion{request.name});
+    if (releases_.empty()) tell_at(this, Clock::now() + kReleaseLook, CheckReleases{});
+    releases_.push_back({*region, client, id, Clock::now() + setup_.release_deadline});
+  }
+
+  void check_releases() {
+    const TimePoint now = Clock::now();
+    std::erase_if(releases_, [&](const Release& release) {
+      if (jobs_.dispose(release.region, reply_later(release.client, release.request))) return true;
+      if (now < release.deadline) return false;
+      refuse(release.client, release.request,
+             {ErrorCode::kBusy,
+              fmt::format("region '{}' is still used by {} transfers and is open again: ask again",
+                          release.region->name, release.region->uses.load())});
+      release.region->closing = false;
+      return true;
+    });
+    if (!releases_.empty()) tell_at(this, now + kReleaseLook, CheckReleases{});
+  }
+
+  // -- transfers ---------------------------------------------------------------------------------
+
+  Error draining_error() const {
+    return {ErrorCode::kDraining,
+            fmt::format("node '{}' is draining: send new work to another node", setup_.node)};
+  }
+
+  void handle(const ClientId& client, std::uint64_t id, const TransferRequest& request) {
+    if (draining_) return refuse(client, id, draining_error());
+    const TimePoint now = Clock::now();
+    const AdmissionRules rules{setup_.node, setup_.plan, setup_.default_deadline,
+                               [this](const std::string& name) { return members_.contains(name); }};
+    // All are checked before any is accepted. Those with a known key were accepted before.
+    std::vector<std::vector<Admitted>> admitted(request.transfers.size());
+    std::size_t fresh = 0;
+    for (std::size_t i = 0; i < request.transfers.size(); ++i) {
+      const TransferSpec& spec = request.transfers[i];
+      if (!ids_of_key(client, spec.key).empty()) continue;
+      auto checked = admit(spec, rules, *setup_.regions, now);
+      if (!checked) return refuse(client, id, checked.error());
+      fresh += checked->size();
+      admitted[i] = std::move(*checked);
+    }
+    if (ledger_.in_flight() + fresh > setup_.transfers_in_flight)
+      return refuse(client, id,
+                    {ErrorCode::kResourceExhausted,
+                     fmt::format("{} transfers are in flight, {} more were asked for, "
+                                 "limits.transfers_in_flight is {}",
+                                 ledger_.in_flight(), fresh, setup_.transfers_in_flight)});
+    nlohmann::json ids = nlohmann::json::array();
+    std::vector<Admit> accepted;
+    for (std::size_t i = 0; i < request.transfers.size(); ++i)
+      for (TransferId transfer : accept(client, request.transfers[i].key, admitted[i], accepted))
+        ids.push_back(transfer);
+    ok(client, id, {{"ids", std::move(ids)}});
+    for (Admit& admit : accepted) {
+      const std::size_t device = (*admit.admitted->local)->device_index;
+      tell(children_.devices[device], std::move(admit));
+    }
+  }
+
+  std::vector<TransferId> accept(const ClientId& client, const std::string& key,
+                                 std::vector<Admitted>& admitted, std::vector<Admit>& accepted) {
+    if (auto known = ids_of_key(client, key); !known.empty()) return known;
+    std::vector<TransferId> ids;
+    for (Admitted& one : admitted) {
+      one.id = ledger_.add(client, (*one.local)->device_index);
+      ids.push_back(one.id);
+      accepted.push_back({std::make_shared<Admitted>(std::move(one))});
+    }
+    if (!key.empty()) ledger_.set_key(key_of(client, key), ids);
+    return ids;
+  }
+
+  /// Each client has its own keys: two that use the same word must not get each other's transfers.
+  /// A key has no NUL, so the pair is told apart from any other.
+  static std::string key_of(const ClientId& client, const std::string& key) {
+    return key + '\0' + client;
+  }
+  std::vector<TransferId> ids_of_key(const ClientId& client, const std::string& key) const {
+    return key.empty() ? std::vector<TransferId>{} : ledger_.ids_of_key(key_of(client, key));
+  }
+
+  void transfer_ended(TransferResult& result) {
+    const auto* entry = ledger_.find(result.id);
+    if (!entry || entry->result) {
+      spdlog::critical("transfer {} ended twice", result.id);
+      return;
+    }
+    const ClientId client = entry->client;
+    auto event = transfer_event(result, events_.next());
+    ledger_.end(std::move(result), Clock::now());
+    events_.publish(Topic::kTransfers, std::move(event), &client);
+  }
+
+  void notified(const Notification& notification) {
+    std::vector<std::uint8_t> data(notification.data.begin(), notification.data.end());
+    events_.publish(Topic::kNotify, {{"event", "notify"},
+                                     {"from", notification.from},
+                                     {"transfer", notification.transfer},
+                                     {"region", notification.region},
+                                     {"bytes", notification.bytes},
+                                     {"data", nlohmann::json::binary(std::move(data))}});
+  }
+
+  void handle(const ClientId& client, std::uint64_t id, const CancelRequest& request) {
+    nlohmann::json unknown = nlohmann::json::array();
+    for (TransferId transfer : request.ids) {
+      const auto* entry = ledger_.find(transfer);
+      if (!entry)
+        unknown.push_back(transfer);
+      else if (!entry->result)
+        tell(children_.devices[entry->device], CancelTransfer{transfer});
+    }
+    ok(client, id, {{"unknown", std::move(unknown)}});
+  }
+
+  void cancel_all() {
+    for (TransferId transfer : ledger_.newest(setup_.transfers_in_flight))
+      if (const auto* entry = ledger_.find(transfer); entry && !entry->result)
+        tell(children_.devices[entry->device], CancelTransfer{transfer});
+  }
+
+  void handle(const ClientId& client, std::uint64_t id, const SubscribeRequest& request) {
+    // The reply goes first: the client then knows which events are old.
+    const std::uint64_t newest = events_.next() - 1;
+    if (auto valid = events_.subscribe(client, request.topics, request.since); !valid)
+      return refuse(client, id, valid.error());
+    ok(client, id, {{"seq", newest}});
+  }
+
+  // -- what is going on --------------------------------------------------------------------------
+
+  /// Asks every device and card, then goes on with the answers; one that does not answer in time is
+  /// left out.
+  void gather(std::function<void(const Gathered&)> then) {
+    auto gathered = std::make_shared<Gathered>();
+    auto waiting = std::make_shared<std::size_t>(1);
+    auto answered = [waiting, gathered, then = std::move(then)] {
+      if (--*waiting == 0) then(*gathered);
+    };
+    gathered->devices.resize(children_.devices.size());
+    gathered->nics.resize(children_.nics.size());
+    for (std::size_t d = 0; d < children_.devices.size(); ++d) {
+      ++*waiting;
+      request(children_.devices[d], kSnapshotDeadline, AskSnapshot{})
+          .then(
+              [=](const DeviceSnapshot& snapshot) {
+                gathered->devices[d] = snapshot;
+                answered();
+              },
+              [=](const caf::error&) { answered(); });
+      gathered->nics[d].resize(children_.nics[d].size());
+      for (std::size_t n = 0; n < children_.nics[d].size(); ++n) {
+        ++*waiting;
+        request(children_.nics[d][n], kSnapshotDeadline, AskNicHealth{})
+            .then(
+                [=](const NicHealth& health) {
+                  gathered->nics[d][n] = health;
+                  answered();
+                },
+                [=](const caf::error&) { answered(); });
+      }
+    }
+    answered();
+  }
+
+  void handle(const ClientId& client, std::uint64_t id, const StatusRequest&) {
+    gather([this, client, id](const Gathered& gathered) {
+      nlohmann::json body = device_report(setup_.devices, gathered);
+      body["node"] = setup_.node;
+      body["incarnation"] = setup_.incarnation;
+      body["service_version"] = setup_.service_version;
+      body["provider"] = setup_.provider;
+      body["draining"] = draining_;
+      body["uptime_s"] =
+          std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - started_).count();
+      const auto& totals = ledger_.totals();
+      body["transfers"]["accepted"] = totals.accepted;
+      body["transfers"]["done"] = totals.done;
+      body["transfers"]["failed"] = totals.failed;
+      body["transfers"]["cancelled"] = totals.cancelled;
+      body["transfers"]["expired"] = totals.expired;
+      body["subscribers"] = events_.subscribers();
+      ok(client, id, std::move(body));
+    });
+  }
+
+  void handle(const ClientId& client, std::uint64_t id, const TransfersRequest& request) {
+    ledger_.forget(Clock::now());
+    const auto ids = request.ids.empty() ? ledger_.newest(request.limit) : request.ids;
+    gather([this, client, id, ids](const Gathered& gathered) {
+      const auto running = states_of(gathered);
+      nlohmann::json transfers = nlohmann::json::array();
+      for (TransferId transfer : ids) {
+        const auto* entry = ledger_.find(transfer);
+        if (!entry) {
+          transfers.push_back({{"id", transfer}, {"state", "unknown"}});
+        } else if (entry->result) {
+          auto shown = transfer_event(*entry->result, 0);
+          for (const char* key : {"v", "event", "seq"}) shown.erase(key);
+          transfers.push_back(std::move(shown));
+        } else {
+          auto found = running.find(transfer);
+          transfers.push_back(found != running.end()
+                                  ? found->second
+                                  : nlohmann::json{{"id", transfer}, {"state", "queued"}});
+        }
+      }
+      ok(client, id, {{"transfers", std::move(transfers)}});
+    });
+  }
+
+  void handle(const ClientId& client, std::uint64_t id, const NodesRequest&) {
+    nlohmann::json nodes = nlohmann::json::array();
+    nodes.push_back({{"name", setup_.node},
+                     {"incarnation", setup_.incarnation},
+                     {"state", draining_ ? "draining" : "self"}});
+    for (const auto& [name, member] : members_) {
+      const bool alive = member.state == MemberState::kAlive;
+      nodes.push_back({{"name", name},
+                       {"incarnation", member.record.incarnation},
+                       {"state", !alive             ? name_of(member.state)
+                                 : member.connected ? "connected"
+                                                    : "connecting"},
+                       {"provider", member.record.provider},
+                       {"service_version", member.record.service_version},
+                       {"request_endpoint", member.record.request_endpoint},
+                       {"gossip_endpoint", member.record.gossip_endpoint},
+                       {"cards", member.record.cards.size()}});
+    }
+    ok(client, id, {{"nodes", std::move(nodes)}});
+  }
+
+  // -- members -----------------------------------------------------------------------------------
+
+  void member_changed(const MemberChange& change) {
+    const MemberRecord& record = change.record;
+    if (record.node == setup_.node) {
+      spdlog::error("another node calls itself '{}' too: {}", record.node, change.reason);
+      return;
+    }
+    Member& member = members_[record.node];
+    if (change.state == MemberState::kAlive) {
+      if (member.peer && member.record.incarnation != record.incarnation)
+        part(member, {ErrorCode::kStalePeer, "node '" + record.node + "' restarted"}, true);
+      member.record = record;
+      member.state = MemberState::kAlive;
+      if (member.peer) return;  // known already: its record was renewed
+      spdlog::info("member {} (incarnation {:x}) is alive: {}", record.node, record.incarnation,
+                   change.reason);
+      meet(member);
+    } else {
+      if (member.record.incarnation != record.incarnation) return;  // replaced already
+      spdlog::info("member {} (incarnation {:x}) is {}: {}", record.node, record.incarnation,
+                   name_of(change.state), change.reason);
+      member.state = change.state;
+      part(member,
+           {change.gone && change.state == MemberState::kDead ? ErrorCode::kStalePeer
+                                                              : ErrorCode::kPeerLeft,
+            fmt::format("node '{}' {}: {}", record.node,
+                        change.state == MemberState::kLeft ? "left" : "is dead", change.reason)},
+           change.gone);
+    }
+    events_.publish(Topic::kMembers,
+                    {{"event", change.state == MemberState::kAlive  ? "member_joined"
+                               : change.state == MemberState::kLeft ? "member_left"
+                                                                    : "member_dead"},
+                     {"node", record.node},
+                     {"incarnation", record.incarnation},
+                     {"reason", change.reason}});
+  }
+
+  void meet(Member& member) {
+    PeerActorSetup peer;
+    peer.record = member.record;
+    peer.options = setup_.peer;
+    peer.devices = setup_.devices;
+    peer.device_actors = children_.devices;
+    peer.node = caf::actor(this);
+    peer.regions = setup_.regions;
+    member.connected = false;
+    member.peer = spawn_peer(system(), std::move(peer));
+    for (const auto& device : children_.devices)
+      tell(device, PeerKnown{member.record.incarnation, member.peer});
+  }
+
+  void on_exit() override {
+    for (auto& [name, member] : members_)
+      part(member, {ErrorCode::kPeerLeft, "this node is shutting down"}, false);
+    // Jobs hold this actor, and devices do: without this nobody would ever be destroyed, or we
+    // would be by our own worker.
+    jobs_.stop();
+    children_ = {};
+  }
+
+  void part(Member& member, const Error& error, bool gone) {
+    if (!member.peer) return;
+    for (const auto& device : children_.devices)
+      tell(device, PeerDown{member.record.node, member.record.incarnation, error, gone});
+    tell(member.peer, PeerClose{error});
+    member.peer = nullptr;
+    member.connected = false;
+  }
+
+  void peer_ready(const PeerReady& ready) {
+    auto found = members_.find(ready.node);
+    if (found == members_.end() || found->second.record.incarnation != ready.peer ||
+        !found->second.peer)
+      return;
+    spdlog::info("connected to {}", ready.node);
+    found->second.connected = true;
+    for (const auto& device : children_.devices)
+      tell(device, PeerUp{ready.node, ready.peer, found->second.peer});
+  }
+
+  /// A peer may speak before its PeerKnown reached the device, or before gossip told us of it: the
+  /// first is passed on, the second is repeated by its sender until we know it.
+  void stranger_spoke(Message& message) {
+    for (auto& [name, member] : members_)
+      if (member.peer && member.record.incarnation == message.source)
+        return tell(member.peer, PeerReceive{std::move(message)});
+  }
+
+  // -- drain -------------------------------------------------------------------------------------
+
+  caf::response_promise drain() {
+    draining_ = true;
+    for (const auto& device : children_.devices) tell(device, DrainDevice{});
+    drained_ = make_response_promise();
+    tell(caf::actor(this), DrainCheck{});
+    return *drained_;
+  }
+
+  void drain_check() {
+    gather([this](const Gathered& gathered) {
+      std::size_t inbound = 0;
+      for (const auto& device : gathered.devices) inbound += device.inbound;
+      if (ledger_.in_flight() > 0 || inbound > 0)
+        return tell_at(this, Clock::now() + kDrainLook, DrainCheck{});
+      if (drained_) drained_->deliver(true);
+      drained_.reset();
+    });
+  }
+
+  NodeActorSetup setup_;
+  NodeChildren children_;
+  TimePoint started_;
+  Ledger ledger_;
+  EventLog events_;
+  RegionJobs jobs_;
+  std::map<std::string, Member> members_;
+  std::vector<Release> releases_;
+  bool draining_ = false;
+  std::optional<caf::response_promise> drained_;
+};
+
+}  // namespace
+
+caf::actor spawn_node(caf::actor_system& system, NodeActorSetup setup) {
+  return system.spawn<NodeActor>(std::move(setup));
+}
+
+}  // namespace penstock

@@ -1,0 +1,63 @@
+// What requests do to memory: allocate, register, release, fill, digest. Each job runs on a worker
+// thread, since it may touch gigabytes, and ends with one reply.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "actors/device/region_table.hpp"
+#include "actors/local_device.hpp"
+#include "actors/protocol/request.hpp"
+#include "actors/worker.hpp"
+
+namespace penstock {
+
+struct RegionLimits {
+  std::size_t regions = 65536;
+  std::uint64_t bytes = 0;  // of all regions together; 0: no limit
+};
+
+class RegionJobs {
+ public:
+  using Reply = std::function<void(Result<nlohmann::json>)>;
+
+  /// `segments` starts the names of the shared memory that it makes.
+  RegionJobs(std::string node, std::string segments, std::shared_ptr<RegionTable> regions,
+             std::vector<std::shared_ptr<LocalDevice>> devices, RegionLimits limits);
+
+  void allocate(const AllocateRequest& request, std::string client, Reply reply);
+  void register_shared(const RegisterRequest& request, std::string client, Reply reply);
+  void fill(const FillRequest& request, Reply reply);
+  void digest(const DigestRequest& request, Reply reply);
+  /// Takes a closed region apart once nobody uses it; false: still used. `reply` is called later.
+  bool dispose(const std::shared_ptr<Region>& region, Reply reply);
+  /// Ends fills and digests soon, without a reply. Afterwards the devices' registrars may still
+  /// hold jobs: they are stopped by whoever stops the devices.
+  void stop();
+
+ private:
+  using MakeMemory = std::function<Result<std::shared_ptr<RegionMemory>>(const LocalDevice&)>;
+  void make(std::shared_ptr<Region> region, MakeMemory make_memory, Reply reply);
+  Result<std::shared_ptr<LocalDevice>> choose(const std::string& device, std::uint64_t bytes) const;
+  Result<std::span<std::byte>> span_of(const RegionUse& use, std::uint64_t offset,
+                                       std::uint64_t bytes) const;
+
+  std::string node_;
+  std::string segments_;
+  std::shared_ptr<RegionTable> regions_;
+  std::vector<std::shared_ptr<LocalDevice>> devices_;
+  RegionLimits limits_;
+  std::uint64_t next_segment_ = 1;
+  std::shared_ptr<std::atomic<bool>> stopping_ = std::make_shared<std::atomic<bool>>(false);
+  Worker worker_{"ps-memory"};
+};
+
+/// {name, epoch, bytes, device, shared_name, owner, uses} as replies carry it.
+nlohmann::json to_json(const Region& region);
+
+}  // namespace penstock

@@ -1,0 +1,281 @@
+#include "actors/node/service.hpp"
+
+#include <spdlog/spdlog.h>
+
+#include <chrono>
+#include <mutex>
+#include <random>
+#include <thread>
+
+#include "actors/bell.hpp"
+#include "actors/device/device_actor.hpp"
+#include "actors/gateway/gateway.hpp"
+#include "actors/membership/gossip_socket.hpp"
+#include "actors/messages.hpp"
+#include "actors/nic/nic_actor.hpp"
+#include "actors/node/machine.hpp"
+#include "actors/node/node_actor.hpp"
+#include "actors/node/open_files.hpp"
+#include "actors/node/version.hpp"
+#include "transport/memory/segment_owner.hpp"
+
+namespace penstock {
+namespace {
+
+/// Start time in ns: a later run of a node has the higher one. The low bits are random, so that two
+/// nodes started in the same moment differ.
+Incarnation new_incarnation() {
+  const auto ns = static_cast<std::uint64_t>(std::chrono::system_clock::now().time_since_epoch() /
+                                             std::chrono::nanoseconds(1));
+  return (ns & ~std::uint64_t{0xffff}) | (std::random_device()() & 0xffff);
+}
+
+/// Carries requests and member changes from the sockets' threads to the node actor until shut.
+class Door {
+ public:
+  explicit Door(caf::actor node) : node_(std::move(node)) {}
+  /// Whoever comes meanwhile waits: a socket may speak before its owner has a pointer to it.
+  std::unique_lock<std::mutex> hold() { return std::unique_lock(mutex_); }
+  template <class Message>
+  void pass(Message message) {
+    std::lock_guard lock(mutex_);
+    if (node_) tell(node_, std::move(message));
+  }
+  void shut() {
+    std::lock_guard lock(mutex_);
+    node_ = nullptr;
+  }
+
+ private:
+  std::mutex mutex_;
+  caf::actor node_;
+};
+
+}  // namespace
+
+struct Service::State {
+  Settings settings;
+  Incarnation incarnation = new_incarnation();
+  std::string banner;
+  std::shared_ptr<RegionTable> regions = std::make_shared<RegionTable>(incarnation);
+  SegmentOwner segments;  // goes after the regions
+  Machine machine;
+  std::unique_ptr<ActorSystemConfig> config;
+  std::unique_ptr<caf::actor_system> system;
+  caf::actor node;
+  NodeChildren children;
+  std::shared_ptr<Door> door;
+  std::unique_ptr<Gateway> gateway;
+  std::unique_ptr<GossipSocket> gossip;
+
+  std::string segment_prefix() const {
+    return fmt::format("penstock.{}.{:016x}", settings.node.name, incarnation);
+  }
+  void spawn_node_actor();
+  void spawn_children();
+  Result<void> open_gateway();
+  Result<void> open_gossip();
+  DeviceActorSetup device_setup(std::size_t index) const;
+  void stop();
+};
+
+void Service::State::spawn_node_actor() {
+  NodeActorSetup setup;
+  setup.node = settings.node.name;
+  setup.incarnation = incarnation;
+  setup.service_version = kServiceVersion;
+  setup.segments = segment_prefix();
+  setup.provider = settings.fabric.provider;
+  setup.devices = machine.devices;
+  setup.regions = regions;
+  setup.plan = {settings.fabric.max_chunk_bytes, settings.fabric.merge};
+  for (const auto& device : machine.devices)
+    for (std::size_t i = 0; i < device->poller->nic_count(); ++i)
+      setup.plan.max_chunk_bytes =
+          std::min(setup.plan.max_chunk_bytes, device->poller->nic(i).info().max_chunk_bytes);
+  setup.default_deadline = settings.timeouts.transfer_default;
+  setup.transfers_in_flight = settings.limits.transfers_in_flight;
+  setup.events_kept = settings.request.events_kept;
+  setup.ledger.keep = settings.request.results_kept;
+  setup.limits = {settings.limits.regions, settings.limits.region_bytes};
+  setup.peer.node = settings.node.name;
+  setup.peer.incarnation = incarnation;
+  for (const auto& device : machine.devices)
+    setup.peer.devices.push_back({device->name, device->card_names.size()});
+  // The gateway outlives the actors, but starts after them.
+  setup.send = [this](const ClientId& client, nlohmann::json message) {
+    gateway->send(client, std::move(message));
+  };
+  setup.suspect = [this](const std::string& name) {
+    if (gossip) gossip->suspect(name);
+  };
+  node = spawn_node(*system, std::move(setup));
+}
+
+DeviceActorSetup Service::State::device_setup(std::size_t index) const {
+  const auto& device = machine.devices[index];
+  const TimeoutSettings& timeouts = settings.timeouts;
+  DeviceActorSetup setup;
+  setup.device = device;
+  setup.regions = regions;
+  setup.node = node;
+  setup.nics = children.nics[index];
+  setup.incarnation = incarnation;
+  Outbound::Options& outbound = setup.outbound;
+  outbound.node = settings.node.name;
+  outbound.cards = device->card_names;
+  outbound.scheduler.quantum_bytes = settings.fabric.quantum_bytes;
+  outbound.counted_chunks = settings.fabric.counted_chunks;
+  outbound.window_bytes = settings.fabric.window_bytes;
+  outbound.open = timeouts.open;
+  outbound.connect = timeouts.connect;
+  outbound.grace_min = timeouts.grace_min;
+  outbound.grace_max = timeouts.grace_max;
+  outbound.fence = timeouts.fence;
+  outbound.lease_extra = timeouts.lease_extra;
+  Inbound::Options& inbound = setup.inbound;
+  inbound.device = device->name;
+  inbound.grace_max = timeouts.grace_max;
+  for (std::size_t i = 0; i < device->poller->nic_count(); ++i) {
+    const NicInfo& info = device->poller->nic(i).info();
+    inbound.fence = info.fence;
+    inbound.immediate_data = inbound.immediate_data && info.immediate_data;
+  }
+  return setup;
+}
+
+void Service::State::spawn_children() {
+  for (const auto& device : machine.devices) {
+    auto& nics = children.nics.emplace_back();
+    for (const auto& card : device->card_names)
+      nics.push_back(spawn_nic(*system, device->name, card));
+  }
+  for (std::size_t i = 0; i < machine.devices.size(); ++i) {
+    children.devices.push_back(spawn_device(*system, device_setup(i)));
+    machine.bells[i]->aim(children.devices[i]);
+  }
+  tell(node, children);
+}
+
+Result<void> Service::State::open_gateway() {
+  Gateway::Setup setup;
+  setup.bind = settings.request.bind;
+  setup.max_request_bytes = settings.request.max_request_bytes;
+  setup.sink = [door = door](ClientId client, Request request) {
+    door->pass(ClientRequest{std::move(client), std::make_shared<Request>(std::move(request))});
+  };
+  setup.gone = [door = door](const ClientId& client) { door->pass(ClientGone{client}); };
+  const auto hold = door->hold();
+  auto opened = Gateway::start(std::move(setup));
+  if (!opened) return tl::unexpected(opened.error());
+  gateway = std::move(*opened);
+  return {};
+}
+
+Result<void> Service::State::open_gossip() {
+  GossipSocket::Setup setup;
+  setup.bind = settings.gossip.bind;
+  if (const std::string& host = settings.gossip.advertise; host.find(':') != std::string::npos)
+    setup.advertise = "tcp://[" + host + "]:*";  // IPv6
+  else if (!host.empty())
+    setup.advertise = "tcp://" + host + ":*";
+  setup.options.endpoints = settings.gossip.members;
+  setup.options.heartbeat = settings.gossip.heartbeat;
+  setup.options.dead_after = settings.gossip.dead_after;
+  setup.options.seed = incarnation;
+  setup.self.node = settings.node.name;
+  setup.self.incarnation = incarnation;
+  setup.self.service_version = kServiceVersion;
+  setup.self.provider = settings.fabric.provider;
+  setup.self.request_endpoint = gateway->endpoints().front();
+  for (const auto& device : machine.devices)
+    for (std::size_t i = 0; i < device->card_names.size(); ++i)
+      setup.self.cards.push_back({device->name, static_cast<std::uint16_t>(i),
+                                  device->card_names[i], device->control_addresses[i]});
+  setup.changed = [door = door](MemberChange change) {
+    door->pass(MemberChanged{std::move(change)});
+  };
+  const auto hold = door->hold();
+  auto opened = GossipSocket::start(std::move(setup));
+  if (!opened) return tl::unexpected(opened.error());
+  gossip = std::move(*opened);
+  return {};
+}
+
+void Service::State::stop() {
+  if (door) door->shut();
+  for (const auto& bell : machine.bells) bell->aim(nullptr);
+  if (system) {
+    tell(node, CancelAll{});  // a copy in hand sees it, so that its thread can be waited for
+    // The actors still use the workers, which from now on drop what they are given.
+    for (const auto& device : machine.devices) {
+      device->registrar->stop();
+      device->copier->stop();
+    }
+    end_actor(node);
+    for (const auto& actor : children.devices) end_actor(actor);
+    for (const auto& nics : children.nics)
+      for (const auto& actor : nics) end_actor(actor);
+    node = nullptr;
+    children = {};
+    system.reset();
+  }
+  // The node actor may have been in gossip->suspect() or gateway->send(): it went first.
+  gossip.reset();
+  gateway.reset();
+  machine.devices.clear();  // cards close here: until then a peer's writes may still land
+  regions->clear();
+}
+
+Service::Service() : state_(std::make_unique<State>()) {}
+
+Service::~Service() { state_->stop(); }
+
+Result<std::unique_ptr<Service>> Service::start(const Settings& settings) {
+  std::unique_ptr<Service> service(new Service());
+  State& state = *service->state_;
+  state.settings = settings;
+  if (auto files = raise_open_files(); !files) return tl::unexpected(files.error());
+  auto segments = SegmentOwner::claim(state.segment_prefix());
+  if (!segments) return tl::unexpected(segments.error());
+  state.segments = std::move(*segments);
+  auto machine = open_machine(settings);
+  if (!machine) return tl::unexpected(machine.error());
+  state.machine = std::move(*machine);
+  state.config = std::make_unique<ActorSystemConfig>(
+      caf_threads(settings.caf, std::thread::hardware_concurrency()));
+  state.system = std::make_unique<caf::actor_system>(*state.config);
+  state.spawn_node_actor();
+  state.door = std::make_shared<Door>(state.node);
+  state.spawn_children();
+  if (auto opened = state.open_gateway(); !opened) return tl::unexpected(opened.error());
+  if (auto opened = state.open_gossip(); !opened) return tl::unexpected(opened.error());
+
+  state.banner =
+      fmt::format("penstockd {}\n  node      {} (incarnation {:x})\n  provider  {}\n",
+                  kServiceVersion, settings.node.name, state.incarnation, settings.fabric.provider);
+  state.banner += state.machine.description;
+  for (const auto& endpoint : state.gateway->endpoints())
+    state.banner += fmt::format("  requests  {}\n", endpoint);
+  state.banner += fmt::format("  gossip    {}\n", state.gossip->self().gossip_endpoint);
+  return service;
+}
+
+const std::string& Service::banner() const { return state_->banner; }
+
+bool Service::drain(Milliseconds deadline) {
+  caf::scoped_actor self(*state_->system);
+  bool clean = false;
+  self->request(state_->node, deadline, Drain{})
+      .receive([&](bool) { clean = true; }, [](const caf::error&) {});
+  if (!clean) {
+    spdlog::warn("drain: work was left after {} ms and is cancelled", deadline.count());
+    tell(state_->node, CancelAll{});
+    const auto quiet = state_->settings.timeouts.grace_max + state_->settings.timeouts.fence;
+    self->request(state_->node, quiet, Drain{}).receive([](bool) {}, [](const caf::error&) {});
+  }
+  state_->gossip->leave();
+  return clean;
+}
+
+}  // namespace penstock

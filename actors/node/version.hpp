@@ -1,0 +1,7 @@
+#pragma once
+
+namespace penstock {
+
+inline constexpr const char* kServiceVersion = PENSTOCK_VERSION;  // CMakeLists.txt
+
+}  // namespace penstock

@@ -1,0 +1,52 @@
+// What a peer has asked us. A question that comes again is not asked again: its answer is repeated,
+// or it is dropped while it is being worked on.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <vector>
+
+namespace penstock {
+
+class AnsweredQuestions {
+ public:
+  static constexpr std::size_t kKept = 1024;      // answers
+  static constexpr std::size_t kMostOpen = 4096;  // questions that wait for their answer
+
+  enum class Seen : unsigned char { kNew, kOpen, kAnswered };
+
+  /// Notes a question that arrived. kOpen also when too many wait: the asker repeats it.
+  Seen arrived(std::uint64_t sequence) {
+    const auto known = questions_.find(sequence);
+    if (known != questions_.end()) return known->second.empty() ? Seen::kOpen : Seen::kAnswered;
+    if (questions_.size() - order_.size() >= kMostOpen) return Seen::kOpen;
+    questions_.emplace(sequence, Bytes());
+    return Seen::kNew;
+  }
+
+  /// Keeps the answer as it was sent; false when nobody asked (or it was long ago).
+  bool answered(std::uint64_t sequence, std::vector<std::byte> message) {
+    const auto known = questions_.find(sequence);
+    if (known == questions_.end()) return false;
+    if (known->second.empty()) order_.push_back(sequence);
+    known->second = std::move(message);
+    if (order_.size() > kKept) {
+      questions_.erase(order_.front());
+      order_.pop_front();
+    }
+    return true;
+  }
+
+  const std::vector<std::byte>& answer(std::uint64_t sequence) const {
+    return questions_.at(sequence);
+  }
+
+ private:
+  using Bytes = std::vector<std::byte>;
+  std::map<std::uint64_t, Bytes> questions_;  // empty: no answer yet
+  std::deque<std::uint64_t> order_;           // of the answers, oldest first
+};
+
+}  // namespace penstock

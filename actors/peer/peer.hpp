@@ -1,0 +1,133 @@
+// One connected node, as pure logic: handshake, links, questions repeated until answered. The CAF
+// actor around it (peer_actor) only carries messages and time in and out; so does the simulation.
+//
+//   connecting --Hello answered--> up --close()--> closed
+//
+// A peer is one incarnation. A restarted node is another Peer.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "actors/clock.hpp"
+#include "actors/membership/member.hpp"
+#include "actors/peer/answered_questions.hpp"
+#include "actors/peer/peer_links.hpp"
+#include "actors/wire/message.hpp"
+#include "transport/poller/command.hpp"
+
+namespace penstock {
+
+class Peer {
+ public:
+  struct LocalDevice {
+    std::string name;
+    std::size_t cards = 0;
+  };
+  struct Options {
+    std::string node;  // ours
+    Incarnation incarnation = 0;
+    std::vector<LocalDevice> devices;
+    Milliseconds repeat_first{100};  // a question is repeated after this, then doubled up to
+    Milliseconds repeat_most{500};
+    Milliseconds link_backoff{100};  // a failed link is not used for this long, doubled up to 2 s
+  };
+  /// Effects. Called from within the Peer's functions; must not call back into it.
+  struct Port {
+    /// For the poller of our device `device` (index in Options::devices).
+    std::function<void(std::size_t device, PollerCommand)> command;
+    /// Node-wide unique.
+    std::function<LinkId()> new_link;
+    /// Exactly one per ask(): the answer (Refused comes as its Error), or why there is none:
+    /// kPeerUnreachable after the deadline, the close() error afterwards.
+    std::function<void(std::uint64_t token, Result<Answer>)> answered;
+    /// The peer asks us (never Hello: the Peer answers that itself). Answer with answer().
+    std::function<void(std::uint64_t sequence, Question)> asked;
+    /// The handshake is complete (once).
+    std::function<void()> up;
+    /// Our own inbound cards, for Hello and HelloOk.
+    std::function<std::vector<DeviceCards>()> inbound_cards;
+  };
+
+  Peer(MemberRecord record, Options options, Port port);
+
+  /// Opens the first control link and says Hello.
+  void start(TimePoint now);
+  /// Sends the question and repeats it until it is answered or `deadline` passes. Questions asked
+  /// before the peer is up wait for the handshake.
+  void ask(std::uint64_t token, Question question, TimePoint deadline, TimePoint now);
+  /// Answers a question. Only the newest answer per sequence matters.
+  void answer(std::uint64_t sequence, Answer answer, TimePoint now);
+  /// A message from this incarnation to ours; others are dropped.
+  void receive(Message message, TimePoint now);
+  /// The poller said LinkFailed. False: the link is not one of this peer's.
+  bool link_failed(LinkId link, const Error& error, TimePoint now);
+  /// Our own inbound endpoint moved: tell the peer.
+  void inbound_moved(TimePoint now);
+  /// Links between our device and the peer's, opened on first use: max(our cards, their cards)
+  /// pairs, (i mod ours, i mod theirs). A link that failed a moment ago is left out while another
+  /// works. kNotFound when there is no such device, kPeerUnreachable when the peer is not up.
+  struct PathCard {
+    LinkId link;
+    std::uint16_t local_nic;
+    std::uint16_t remote_nic;
+    std::uint32_t generation;  // of the remote inbound endpoint that the link points at
+  };
+  Result<std::vector<PathCard>> links(std::size_t device, const std::string& remote_device,
+                                      TimePoint now);
+  /// The peer's cards after a fence: links are moved where the generation is newer.
+  void moved(const std::string& remote_device, const std::vector<InboundCard>& cards);
+  /// Ends it: every open question is answered with `error`, every link closed.
+  void close(const Error& error);
+
+  void tick(TimePoint now);
+  /// When tick() is due next; TimePoint::max() when nothing waits.
+  TimePoint next_tick() const;
+
+  const MemberRecord& record() const { return record_; }
+  bool is_up() const { return up_; }
+
+ private:
+  MemberRecord record_;
+  Options options_;
+  Port port_;
+
+  struct Asked {
+    std::uint64_t token = 0;
+    Question question;  // empty for our own Hello, which is written anew each time
+    std::vector<std::byte> message;
+    TimePoint asked_at;
+    TimePoint deadline = TimePoint::max();
+    TimePoint sent_at = TimePoint::max();  // max: not yet
+    TimePoint due = TimePoint::max();      // when it is sent (again); max: waits for the handshake
+    Milliseconds interval{0};
+    LinkId link = 0;  // that it went over last
+  };
+
+  std::uint64_t next_sequence(TimePoint now);
+  Message message_of(std::uint64_t sequence, std::variant<Question, Answer> body) const;
+  void say_hello(TimePoint now);
+  void send(std::uint64_t sequence, Asked& asked, TimePoint now);
+  void send_due(TimePoint now);
+  void expire(TimePoint now);
+  bool send_over_control(std::vector<std::byte> bytes, TimePoint now);
+  void receive_question(std::uint64_t sequence, Question question, TimePoint now);
+  void receive_hello(std::uint64_t sequence, const Hello& hello, TimePoint now);
+  void receive_answer(std::uint64_t sequence, Answer answer, TimePoint now);
+  void learn(const std::vector<DeviceCards>& devices, TimePoint now);
+
+  PeerLinks links_;
+  std::map<std::uint64_t, Asked> asked_;  // by sequence, in the order of asking
+  AnsweredQuestions answered_;
+  std::uint64_t last_sequence_ = 0;
+  std::uint64_t hello_ = 0;  // the sequence of our newest Hello while it is not answered
+  TimePoint last_heard_ = TimePoint::min();
+  bool up_ = false;
+  std::optional<Error> closed_;
+};
+
+}  // namespace penstock

@@ -1,0 +1,184 @@
+#include "actors/peer/peer_actor.hpp"
+
+#include <spdlog/spdlog.h>
+
+#include <atomic>
+#include <unordered_map>
+#include <utility>
+
+#include "actors/messages.hpp"
+
+namespace penstock {
+namespace {
+
+LinkId new_link() {
+  static std::atomic<LinkId> next{1};
+  return next.fetch_add(1);
+}
+
+class PeerActor : public caf::event_based_actor {
+ public:
+  PeerActor(caf::actor_config& config, PeerActorSetup setup)
+      : caf::event_based_actor(config),
+        setup_(std::move(setup)),
+        peer_(setup_.record, setup_.options, port()) {}
+
+  caf::behavior make_behavior() override {
+    peer_.start(Clock::now());
+    settle();
+    return {
+        [this](PeerReceive& received) {
+          peer_.receive(std::move(received.message), Clock::now());
+          settle();
+        },
+        [this](PeerAsk& ask) {
+          const std::uint64_t token = next_token_++;
+          if (ask.token != 0) {
+            const auto* fence = std::get_if<Fence>(&ask.question);
+            askers_.emplace(token, Asker{ask.device, ask.token, fence ? fence->device : ""});
+          }
+          peer_.ask(token, std::move(ask.question), ask.deadline, Clock::now());
+          settle();
+        },
+        [this](PeerAnswer& answer) {
+          peer_.answer(answer.sequence, std::move(answer.answer), Clock::now());
+          settle();
+        },
+        [this](const LinkTrouble& trouble) {
+          if (peer_.link_failed(trouble.link, trouble.error, Clock::now()) && peer_.is_up())
+            tell(setup_.node, PeerTrouble{setup_.record.node});
+          settle();
+        },
+        [this](const InboundMoved&) {
+          peer_.inbound_moved(Clock::now());
+          settle();
+        },
+        [this](const PeerClose& close) {
+          peer_.close(close.error);
+          settle();
+          quit();
+        },
+        [this](const Tick&) {
+          ticking_ = TimePoint::max();
+          peer_.tick(Clock::now());
+          settle();
+        },
+    };
+  }
+
+  /// Node, peers and devices hold one another.
+  void on_exit() override {
+    setup_.device_actors.clear();
+    setup_.node = nullptr;
+  }
+
+ private:
+  struct Asker {
+    std::size_t device;  // ours
+    std::uint64_t token;
+    std::string remote_device;  // whose links the answer is about; from the answer to an Open
+  };
+
+  Peer::Port port() {
+    return {
+        .command =
+            [this](std::size_t device, PollerCommand command) {
+              setup_.devices[device]->poller->push(std::move(command));
+            },
+        .new_link = [] { return new_link(); },
+        .answered = [this](std::uint64_t token,
+                           Result<Answer> answer) { answered(token, std::move(answer)); },
+        .asked = [this](std::uint64_t sequence,
+                        Question question) { asked(sequence, std::move(question)); },
+        .up =
+            [this] {
+              tell(setup_.node, PeerReady{setup_.record.node, setup_.record.incarnation});
+            },
+        .inbound_cards =
+            [this] {
+              std::vector<DeviceCards> all;
+              for (const auto& device : setup_.devices)
+                all.push_back({device->name, device->inbound->cards()});
+              return all;
+            },
+    };
+  }
+
+  /// Kept until the Peer's function has returned: links() may be asked only then.
+  void answered(std::uint64_t token, Result<Answer> answer) {
+    auto found = askers_.find(token);
+    if (found == askers_.end()) return;
+    answers_.emplace_back(std::move(found->second), std::move(answer));
+    askers_.erase(found);
+  }
+
+  void deliver(Asker& asker, Result<Answer>& answer) {
+    if (answer) {
+      if (auto* ok = std::get_if<OpenOk>(&*answer)) asker.remote_device = ok->device;
+      if (auto* fenced = std::get_if<Fenced>(&*answer))
+        peer_.moved(asker.remote_device, fenced->cards);
+    }
+    auto links = peer_.links(asker.device, asker.remote_device, Clock::now());
+    tell(setup_.device_actors[asker.device],
+         PeerAnswered{asker.token, std::make_shared<Result<Answer>>(std::move(answer)),
+                      std::make_shared<Result<std::vector<Peer::PathCard>>>(std::move(links))});
+  }
+
+  /// To the device that owns what is asked for.
+  void asked(std::uint64_t sequence, Question question) {
+    if (std::holds_alternative<Revoke>(question)) {
+      for (const auto& device : setup_.device_actors)
+        tell(device, PeerAsked{setup_.record.node, setup_.record.incarnation, sequence, question});
+      return tell(caf::actor(this), PeerAnswer{sequence, Revoked{}});
+    }
+    std::string name;
+    if (auto* open = std::get_if<Open>(&question)) {
+      auto use = setup_.regions->use(open->region, open->epoch);
+      if (!use) return tell(caf::actor(this), PeerAnswer{sequence, Refused{use.error()}});
+      name = (*use)->device;
+    } else if (auto* fin = std::get_if<Fin>(&question)) {
+      name = fin->device;
+    } else if (auto* fence = std::get_if<Fence>(&question)) {
+      name = fence->device;
+      if (name.empty()) return forget(sequence, fence->transfer);
+    }
+    for (std::size_t i = 0; i < setup_.devices.size(); ++i)
+      if (setup_.devices[i]->name == name)
+        return tell(setup_.device_actors[i],
+                    PeerAsked{setup_.record.node, setup_.record.incarnation, sequence,
+                              std::move(question)});
+    tell(caf::actor(this), PeerAnswer{sequence, Refused{{ErrorCode::kNotFound,
+                                                         fmt::format("no device '{}' on node '{}'",
+                                                                     name, setup_.options.node)}}});
+  }
+
+  void forget(std::uint64_t sequence, TransferId transfer) {
+    for (const auto& device : setup_.device_actors)
+      tell(device, ForgetTransfer{setup_.record.incarnation, transfer});
+    tell(caf::actor(this), PeerAnswer{sequence, Fenced{}});
+  }
+
+  /// After each of the Peer's functions: what it left to be done.
+  void settle() {
+    for (auto& [asker, answer] : std::exchange(answers_, {})) deliver(asker, answer);
+    const TimePoint next = peer_.next_tick();
+    if (next >= ticking_) return;
+    ticking_ = next;
+    tell_at(this, next, Tick{});
+  }
+
+  PeerActorSetup setup_;
+  Peer peer_;
+  std::unordered_map<std::uint64_t, Asker> askers_;
+  std::vector<std::pair<Asker, Result<Answer>>> answers_;
+  std::uint64_t next_token_ = 1;
+  TimePoint ticking_ = TimePoint::max();
+};
+
+}  // namespace
+
+caf::actor spawn_peer(caf::actor_system& system, PeerActorSetup setup) {
+  return system.spawn<PeerActor>(std::move(setup));
+}
+
+}  // namespace penstock

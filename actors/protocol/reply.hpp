@@ -1,0 +1,49 @@
+// Replies and events: JSON values that travel as msgpack. Their shapes are in docs/protocol.md.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "transport/error.hpp"
+#include "transport/poller/event.hpp"
+
+namespace penstock {
+
+/// {"v":1,"id":id,"ok":true, ...body}
+nlohmann::json ok_reply(std::uint64_t id, nlohmann::json body = nlohmann::json::object());
+/// {"v":1,"id":id,"ok":false,"error":{"code":...,"message":...}}
+nlohmann::json error_reply(std::uint64_t id, const Error& error);
+nlohmann::json to_json(const Error& error);
+
+/// How a transfer ended; the body of its one terminal event.
+struct TransferResult {
+  enum class State : unsigned char { kDone, kFailed, kCancelled, kExpired };
+  /// Whether the other node's pages are quiet too; kNone when the remote was never involved.
+  enum class Remote : unsigned char { kQuiet, kUnreachable };
+
+  std::uint64_t id = 0;
+  std::string node;    // the other node
+  std::string region;  // local region
+  std::string remote_region;
+  std::string direction;  // "write" or "read"
+  std::string lane;
+  State state = State::kDone;
+  Remote remote = Remote::kQuiet;
+  std::uint64_t bytes = 0;   // that landed
+  std::uint64_t writes = 0;  // one-sided operations
+  std::uint64_t elapsed_us = 0;
+  std::string path;  // "fabric" or "copy"
+  std::vector<std::pair<std::string, CardShare>> cards;
+  Error error;  // unless done
+  /// On failure: what had landed, as (source offset, destination offset, length) u64 triples.
+  std::vector<std::uint64_t> landed;
+  bool landed_truncated = false;
+};
+
+std::string_view name_of(TransferResult::State state);
+/// {"event":"transfer","state":"done",...}; `sequence` orders the node's events.
+nlohmann::json transfer_event(const TransferResult& result, std::uint64_t sequence);
+
+}  // namespace penstock

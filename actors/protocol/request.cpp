@@ -1,0 +1,181 @@
+#include "actors/protocol/request.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <msgpack.hpp>
+#include <new>
+
+#include "actors/protocol/operations.hpp"
+#include "actors/protocol/scan.hpp"
+
+namespace penstock {
+namespace {
+
+using enum Presence;
+
+constexpr std::array<std::string_view, 3> kTopics = {"transfers", "notify", "members"};
+constexpr std::uint32_t kMaxTransfersListed = 100'000;
+
+RequestBody decode_hello(Fields& fields) {
+  HelloRequest request;
+  fields.words("client", request.client);
+  return request;
+}
+
+RequestBody decode_allocate(Fields& fields) {
+  AllocateRequest request;
+  fields.name("name", request.name, kRequired);
+  fields.u64("bytes", request.bytes, kRequired, 1);
+  fields.name("device", request.device, kOptional);
+  return request;
+}
+
+RequestBody decode_register(Fields& fields) {
+  RegisterRequest request;
+  fields.name("name", request.name, kRequired);
+  fields.name("shared_name", request.shared_name, kRequired);
+  fields.u64("offset", request.offset, kOptional);
+  fields.u64("bytes", request.bytes, kRequired, 1);
+  fields.name("device", request.device, kOptional);
+  return request;
+}
+
+RequestBody decode_release(Fields& fields) {
+  ReleaseRequest request;
+  fields.name("name", request.name, kRequired);
+  fields.flag("force", request.force);
+  return request;
+}
+
+RequestBody decode_regions(Fields&) { return RegionsRequest{}; }
+RequestBody decode_nodes(Fields&) { return NodesRequest{}; }
+RequestBody decode_status(Fields&) { return StatusRequest{}; }
+
+RequestBody decode_cancel(Fields& fields) {
+  CancelRequest request;
+  fields.ids("ids", request.ids, kRequired);
+  return request;
+}
+
+RequestBody decode_transfers(Fields& fields) {
+  TransfersRequest request;
+  fields.ids("ids", request.ids, kOptional);
+  fields.u32("limit", request.limit, kOptional, 1, kMaxTransfersListed);
+  return request;
+}
+
+RequestBody decode_fill(Fields& fields) {
+  FillRequest request;
+  fields.name("region", request.region, kRequired);
+  fields.u64("seed", request.seed, kOptional);
+  fields.u64("offset", request.offset, kOptional);
+  fields.u64("bytes", request.bytes, kOptional);
+  return request;
+}
+
+RequestBody decode_digest(Fields& fields) {
+  DigestRequest request;
+  fields.name("region", request.region, kRequired);
+  fields.u64("page_bytes", request.page_bytes, kRequired, 1);
+  fields.u64("offset", request.offset, kOptional);
+  fields.u64("bytes", request.bytes, kOptional);
+  fields.list("pages", request.pages, kOptional, "u32");
+  return request;
+}
+
+RequestBody decode_subscribe(Fields& fields) {
+  SubscribeRequest request;
+  fields.choices_list("topics", kTopics, request.topics);
+  std::uint64_t since = UINT64_MAX;
+  fields.u64("since", since, kOptional, 0, UINT64_MAX - 1);
+  if (since != UINT64_MAX) request.since = since;
+  return request;
+}
+
+struct Operation {
+  std::string_view name;
+  RequestBody (*decode)(Fields&);
+};
+
+constexpr std::array<Operation, 13> kOperations = {{
+    {"hello", decode_hello},
+    {"allocate", decode_allocate},
+    {"register", decode_register},
+    {"release", decode_release},
+    {"regions", decode_regions},
+    {"nodes", decode_nodes},
+    {"status", decode_status},
+    {"transfer", decode_transfer},
+    {"cancel", decode_cancel},
+    {"transfers", decode_transfers},
+    {"fill", decode_fill},
+    {"digest", decode_digest},
+    {"subscribe", decode_subscribe},
+}};
+static_assert(kOperations.size() == std::variant_size_v<RequestBody>);
+
+/// The place of the request's "op" in kOperations. Looked at before anything else is asked for, so
+/// that the list of known operations is the error and not the operation's missing keys.
+const Operation* operation_of(Fields& fields) {
+  std::array<std::string_view, kOperations.size()> names;
+  for (std::size_t i = 0; i < names.size(); ++i) names[i] = kOperations[i].name;
+  auto place = fields.choice("op", names, kRequired);
+  return place ? &kOperations[*place] : nullptr;
+}
+
+RequestBody decode_body(Fields& fields, std::uint64_t& id) {
+  std::uint32_t version = kProtocolVersion;
+  fields.u32("v", version, kRequired);
+  if (version != kProtocolVersion)
+    fields.refuse(ErrorCode::kUnsupported,
+                  fmt::format("v: the request speaks protocol version {}, this service speaks {}",
+                              version, kProtocolVersion));
+  fields.u64("id", id, kRequired);
+  const Operation* operation = operation_of(fields);
+  if (!operation) {
+    fields.refuse(ErrorCode::kInvalidArgument, "op is missing");
+    return {};
+  }
+  RequestBody body = operation->decode(fields);
+  fields.finish();
+  return body;
+}
+
+tl::expected<Request, BadRequest> unpack_request(std::span<const std::byte> message,
+                                                 std::shared_ptr<const void> owner,
+                                                 std::uint64_t id) {
+  // The scan has bounded depth and element count already; these are a second fence.
+  msgpack::unpack_limit limit(kMaxElements, kMaxElements, message.size(), message.size(), 0,
+                              kMaxDepth);
+  auto in_place = [](msgpack::type::object_type, std::size_t, void*) { return true; };
+  msgpack::object_handle handle = msgpack::unpack(reinterpret_cast<const char*>(message.data()),
+                                                  message.size(), in_place, nullptr, limit);
+  Decoding decoding{std::move(owner), std::nullopt};
+  Place top;
+  Request request;
+  Fields fields(handle.get(), top, decoding);
+  request.body = decode_body(fields, request.id);
+  if (decoding.error) return tl::unexpected(BadRequest{id, std::move(*decoding.error)});
+  return request;
+}
+
+}  // namespace
+
+tl::expected<Request, BadRequest> decode_request(std::span<const std::byte> message,
+                                                 std::shared_ptr<const void> owner) {
+  std::uint64_t id = 0;
+  try {
+    Scan scan = scan_message(message);
+    id = scan.id;
+    if (scan.error) return tl::unexpected(BadRequest{id, std::move(*scan.error)});
+    return unpack_request(message, std::move(owner), id);
+  } catch (const std::bad_alloc&) {
+    // Short enough to need no allocation.
+    return tl::unexpected(BadRequest{id, Error{ErrorCode::kResourceExhausted, "out of memory"}});
+  } catch (...) {
+    return tl::unexpected(BadRequest{id, Error{ErrorCode::kInvalidArgument, "not msgpack"}});
+  }
+}
+
+}  // namespace penstock

@@ -1,0 +1,122 @@
+// The requests a client can make, decoded and checked for shape. docs/protocol.md is the manual of
+// the wire format; decode_request() its only reader.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "transport/error.hpp"
+#include "transport/fabric/nic.hpp"
+#include "transport/plan/layout.hpp"
+#include "transport/poller/command.hpp"
+
+namespace penstock {
+
+inline constexpr std::uint32_t kProtocolVersion = 1;
+inline constexpr std::size_t kMaxNotifyBytes = 1024;
+inline constexpr std::size_t kMaxNameBytes = 128;
+
+struct HelloRequest {
+  std::string client;  // free words for logs: "penstock-cli 0.1.0"
+};
+struct AllocateRequest {
+  std::string name;
+  std::uint64_t bytes = 0;
+  std::string device;  // "" lets the service choose
+};
+/// Client-owned shared memory (a POSIX shm name).
+struct RegisterRequest {
+  std::string name;
+  std::string shared_name;
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+  std::string device;
+};
+struct ReleaseRequest {
+  std::string name;
+  bool force = false;  // cancel what uses it and wait; otherwise BUSY
+};
+struct RegionsRequest {};
+struct NodesRequest {};
+struct StatusRequest {};
+
+/// One source to one destination, or to several (scatter): each target becomes a transfer.
+struct TransferTarget {
+  std::string node;  // "" or the own name: this node
+  std::string region;
+  std::uint64_t epoch = 0;  // 0: whatever is there now; else refused with STALE_REGION if another
+};
+struct TransferSpec {
+  Direction direction = Direction::kWrite;
+  std::string region;  // the local one
+  std::vector<TransferTarget> targets;
+  Layout layout;
+  std::uint32_t deadline_ms = 0;  // 0: the service's default
+  Lane lane = Lane::kBulk;
+  std::uint32_t weight = 1;  // 1 to 1000: share among transfers to the same peer
+  std::string key;           // idempotency, "" none: a repeated key returns the first id
+  std::string notify;        // up to kMaxNotifyBytes
+};
+struct TransferRequest {
+  std::vector<TransferSpec> transfers;
+};
+struct CancelRequest {
+  std::vector<std::uint64_t> ids;
+};
+/// Empty ids: all that are known, newest first, at most `limit`.
+struct TransfersRequest {
+  std::vector<std::uint64_t> ids;
+  std::uint32_t limit = 1000;
+};
+struct FillRequest {
+  std::string region;
+  std::uint64_t seed = 0;
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;  // 0: to the end
+};
+/// XXH3-64 of each page: of `pages` (indexes of page_bytes strides) when given, else of every page
+/// in [offset, offset + bytes).
+struct DigestRequest {
+  std::string region;
+  std::uint64_t page_bytes = 0;
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;  // 0: to the end
+  BlobList<std::uint32_t> pages;
+};
+/// Topics: "transfers" (terminal events of all transfers), "notify", "members". A client always
+/// gets the terminal events of the transfers it asked for. Events after `since` that are still kept
+/// are sent first.
+struct SubscribeRequest {
+  std::vector<std::string> topics;
+  std::optional<std::uint64_t> since;
+};
+
+using RequestBody =
+    std::variant<HelloRequest, AllocateRequest, RegisterRequest, ReleaseRequest, RegionsRequest,
+                 NodesRequest, StatusRequest, TransferRequest, CancelRequest, TransfersRequest,
+                 FillRequest, DigestRequest, SubscribeRequest>;
+
+struct Request {
+  std::uint64_t id = 0;  // the client's, echoed in the reply
+  RequestBody body;
+  /// Whoever bounds how many requests are under way holds something here; it goes with the request.
+  std::shared_ptr<void> ticket{};
+};
+
+/// A refused request still carries the id when it could be read, so that the reply finds its way.
+struct BadRequest {
+  std::uint64_t id = 0;
+  Error error;
+};
+
+/// `message` stays referenced by the lists of the result (BlobList keeps `owner` alive). Never
+/// throws, never reads past the message, allocates at most in proportion to its size.
+tl::expected<Request, BadRequest> decode_request(std::span<const std::byte> message,
+                                                 std::shared_ptr<const void> owner);
+
+}  // namespace penstock

@@ -1,0 +1,142 @@
+#include "actors/wire/message.hpp"
+
+#include <array>
+
+#include "actors/wire/archive.hpp"
+
+namespace penstock {
+
+// What travels, each once for both directions. New fields go to the end.
+
+template <class A>
+static void fields(A& archive, typename A::template Ref<InboundCard> m) {
+  archive(m.nic, m.generation, m.address);
+}
+template <class A>
+static void fields(A& archive, typename A::template Ref<DeviceCards> m) {
+  archive(m.device, m.cards);
+}
+template <class A>
+static void fields(A& archive, typename A::template Ref<RegionKey> m) {
+  archive(m.nic, m.base, m.key);
+}
+template <class A>
+static void fields(A& archive, typename A::template Ref<Hello> m) {
+  archive(m.node, m.devices);
+}
+template <class A>
+static void fields(A& archive, typename A::template Ref<Open> m) {
+  archive(m.transfer, m.region, m.epoch, m.direction, m.end, m.bytes, m.chunks, m.lease_ms,
+          m.initiator_region, m.notify);
+}
+template <class A>
+static void fields(A& archive, typename A::template Ref<Fin> m) {
+  archive(m.transfer, m.device);
+}
+template <class A>
+static void fields(A& archive, typename A::template Ref<Fence::Card> m) {
+  archive(m.nic, m.generation);
+}
+template <class A>
+static void fields(A& archive, typename A::template Ref<Fence> m) {
+  archive(m.transfer, m.device, m.cards, m.final);
+}
+template <class A>
+static void fields(A& archive, typename A::template Ref<Revoke> m) {
+  archive(m.region, m.epoch);
+}
+template <class A>
+static void fields(A& archive, typename A::template Ref<HelloOk> m) {
+  archive(m.devices);
+}
+template <class A>
+static void fields(A& archive, typename A::template Ref<OpenOk> m) {
+  archive(m.device, m.immediate, m.epoch, m.region_bytes, m.keys);
+}
+template <class A>
+static void fields(A& archive, typename A::template Ref<FinOk>) {
+  archive();
+}
+template <class A>
+static void fields(A& archive, typename A::template Ref<Fenced> m) {
+  archive(m.cards, m.keys);
+}
+template <class A>
+static void fields(A& archive, typename A::template Ref<AlreadyDone>) {
+  archive();
+}
+template <class A>
+static void fields(A& archive, typename A::template Ref<Revoked>) {
+  archive();
+}
+template <class A>
+static void fields(A& archive, typename A::template Ref<Refused> m) {
+  archive(m.error);
+}
+template <class A>
+static void fields(A& archive, typename A::template Ref<Message> m) {
+  archive(m.version, m.source, m.destination, m.sequence, m.body);
+}
+
+namespace {
+
+// Read before the rest: a message of a version too far away is refused as such.
+struct Envelope {
+  std::uint32_t version = 0;
+};
+
+}  // namespace
+
+template <class A>
+static void fields(A& archive, typename A::template Ref<Envelope> m) {
+  archive(m.version);
+}
+
+std::string_view name_of(const Question& question) {
+  static constexpr std::array<std::string_view, std::variant_size_v<Question>> kNames = {
+      "Hello", "Open", "Fin", "Fence", "Revoke"};
+  return kNames.at(question.index());
+}
+
+std::string_view name_of(const Answer& answer) {
+  static constexpr std::array<std::string_view, std::variant_size_v<Answer>> kNames = {
+      "HelloOk", "OpenOk", "FinOk", "Fenced", "AlreadyDone", "Revoked", "Refused"};
+  return kNames.at(answer.index());
+}
+
+Result<std::vector<std::byte>> encode(const Message& message) {
+  const std::string_view name =
+      std::visit([](const auto& body) { return name_of(body); }, message.body);
+  ArchiveWriter archive;
+  archive.value(message);
+  if (!archive.problem().empty())
+    return fail(ErrorCode::kInvalidArgument, "{} message: {} does not travel; shorten it", name,
+                archive.problem());
+  std::vector<std::byte> bytes = archive.take();
+  if (bytes.size() > kMaxMessageBytes)
+    return fail(ErrorCode::kInvalidArgument,
+                "{} message of {} bytes, at most {}: too many cards, or names too long", name,
+                bytes.size(), kMaxMessageBytes);
+  return bytes;
+}
+
+Result<Message> decode_message(std::span<const std::byte> bytes) {
+  auto document = ArchiveDocument::parse(bytes, kMaxMessageBytes);
+  if (!document)
+    return fail(ErrorCode::kInvalidArgument, "fabric message: {}", document.error().message);
+  auto envelope = document->read<Envelope>();
+  if (!envelope)
+    return fail(ErrorCode::kInvalidArgument, "fabric message: {}", envelope.error().message);
+  const std::uint32_t version = envelope->version;
+  if (version == 0 || version + 1 < kWireVersion || version > kWireVersion + 1)
+    return fail(ErrorCode::kInvalidArgument,
+                "fabric message of version {}, this build talks {}; nodes at most one apart work "
+                "together, upgrade the older one",
+                version, kWireVersion);
+  auto message = document->read<Message>();
+  if (!message)
+    return fail(ErrorCode::kInvalidArgument, "fabric message: {}", message.error().message);
+  return message;
+}
+
+}  // namespace penstock

@@ -1,0 +1,131 @@
+// The metadata that two services exchange over the fabric's control endpoints. Every question is
+// repeated until it is answered, so every question is idempotent at its receiver.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "transport/error.hpp"
+#include "transport/fabric/nic.hpp"
+#include "transport/poller/command.hpp"
+
+namespace penstock {
+
+/// Version of the fabric metadata; nodes one version apart talk at the lower one.
+inline constexpr std::uint32_t kWireVersion = 1;
+
+/// One run of one node's service: start time in ns with random low bits. A restart is another node
+/// to its peers; the higher incarnation of a name is the living one.
+using Incarnation = std::uint64_t;
+
+/// Where one card of a device takes one-sided operations now.
+struct InboundCard {
+  std::uint16_t nic = 0;  // the card's place in its device
+  std::uint32_t generation = 0;
+  FabricAddress address;
+};
+struct DeviceCards {
+  std::string device;
+  std::vector<InboundCard> cards;
+};
+
+/// What a peer needs to reach a region over one card of the owner's device.
+struct RegionKey {
+  std::uint16_t nic = 0;
+  std::uint64_t base = 0;
+  std::uint64_t key = 0;
+};
+
+// -- questions -----------------------------------------------------------------------------------
+
+/// First contact, both ways; also repeated when a card's inbound endpoint moved.
+struct Hello {
+  std::string node;
+  std::vector<DeviceCards> devices;
+};
+/// May I write to (or read from) your region? No write leaves before the answer.
+struct Open {
+  TransferId transfer = 0;  // the initiator's; unique with its incarnation
+  std::string region;
+  std::uint64_t epoch = 0;  // 0: whatever is there
+  Direction direction = Direction::kWrite;
+  std::uint64_t end = 0;  // one past the last byte touched in the region
+  std::uint64_t bytes = 0;
+  std::uint32_t chunks = 0;  // how many immediates will arrive when counted; 0: it ends by Fin
+  std::uint32_t lease_ms = 0;
+  std::string initiator_region;
+  std::string notify;
+};
+/// All my operations have completed.
+struct Fin {
+  TransferId transfer = 0;
+  std::string device;
+};
+/// Stop it: make sure that nothing posted on these cards under these generations can land any more.
+struct Fence {
+  struct Card {
+    std::uint16_t nic = 0;  // the OWNER's card
+    std::uint32_t generation = 0;
+  };
+  TransferId transfer = 0;
+  std::string device;
+  std::vector<Card> cards;  // those on which an operation failed or was cut off; may be empty
+  bool final = true;        // the transfer ends; false: it will be resumed
+};
+/// The owner takes the region away: stop what uses it.
+struct Revoke {
+  std::string region;
+  std::uint64_t epoch = 0;
+};
+
+// -- answers -------------------------------------------------------------------------------------
+
+struct HelloOk {
+  std::vector<DeviceCards> devices;
+};
+struct OpenOk {
+  std::string device;  // the owner's
+  std::optional<std::uint32_t> immediate;
+  std::uint64_t epoch = 0;
+  std::uint64_t region_bytes = 0;
+  std::vector<RegionKey> keys;
+};
+struct FinOk {};
+/// The cards as they are after the fence, and the region's keys on them.
+struct Fenced {
+  std::vector<InboundCard> cards;
+  std::vector<RegionKey> keys;
+};
+/// It had already ended well: count full or Fin seen.
+struct AlreadyDone {};
+struct Revoked {};
+struct Refused {
+  Error error;
+};
+
+using Question = std::variant<Hello, Open, Fin, Fence, Revoke>;
+using Answer = std::variant<HelloOk, OpenOk, FinOk, Fenced, AlreadyDone, Revoked, Refused>;
+/// "Open", "OpenOk" ..., for errors and logs.
+std::string_view name_of(const Question& question);
+std::string_view name_of(const Answer& answer);
+
+struct Message {
+  std::uint32_t version = kWireVersion;
+  Incarnation source = 0;
+  Incarnation destination = 0;
+  std::uint64_t sequence = 0;  // the asker's; an answer repeats the question's
+  std::variant<Question, Answer> body;
+};
+
+/// At most kMaxMessageBytes, else kInvalidArgument that says what is too long.
+Result<std::vector<std::byte>> encode(const Message& message);
+/// Never throws, never reads past `bytes`; wrong shapes, versions and sizes are errors.
+Result<Message> decode_message(std::span<const std::byte> bytes);
+
+}  // namespace penstock

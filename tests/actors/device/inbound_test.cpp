@@ -1,0 +1,488 @@
+// The owner's side: the test plays the peers, the poller and the registrar.
+#include "actors/device/inbound.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace penstock {
+namespace {
+
+using namespace std::chrono_literals;
+
+class Key final : public MemoryRegistration {
+ public:
+  explicit Key(std::uint64_t key) : key_(key) {}
+  std::uint64_t key() const override { return key_; }
+  std::uint64_t remote_base() const override { return 0; }
+  void* descriptor() const override { return nullptr; }
+
+ private:
+  std::uint64_t key_;
+};
+
+class InboundTest : public testing::Test {
+ protected:
+  static constexpr Incarnation kPeer = 5;
+
+  InboundTest() { make(FenceKind::kReopenInbound); }
+
+  void make(FenceKind kind) {
+    options.device = "numa0";
+    options.fence = kind;
+    options.open_most = 4;
+    inbound = std::make_unique<Inbound>(
+        options, std::vector<InboundCard>{{0, 1, {}}, {1, 1, {}}}, table,
+        Inbound::Port{
+            .command = [this](PollerCommand c) { commands.push_back(std::move(c)); },
+            .answer =
+                [this](Incarnation, std::uint64_t sequence, Answer a) {
+                  EXPECT_TRUE(answers.emplace(sequence, std::move(a)).second) << "answered twice";
+                },
+            .revoke = [this](Incarnation peer, Revoke r) { revokes.emplace_back(peer, r); },
+            .notify = [this](Notification n) { notified.push_back(std::move(n)); },
+            .rekey = [this](std::shared_ptr<Region> region,
+                            std::uint16_t nic) { rekeys.emplace_back(std::move(region), nic); },
+            .broken = [this](Incarnation, TransferId id, Error) { broken.push_back(id); },
+        });
+    if (!region) {
+      region = std::make_shared<Region>();
+      region->name = "r";
+      region->bytes = 1000;
+      region->set_registered(nullptr, {key(), key()});
+      table.publish(region);
+    }
+  }
+
+  std::shared_ptr<MemoryRegistration> key() { return std::make_shared<Key>(++last_key); }
+
+  static Open open_of(TransferId id, std::uint32_t chunks = 3) {
+    Open open;
+    open.transfer = id;
+    open.region = "r";
+    open.end = 1000;
+    open.bytes = 300;
+    open.chunks = chunks;
+    open.lease_ms = 10000;
+    return open;
+  }
+  /// Opens it and returns its immediate.
+  std::uint32_t open(TransferId id, Incarnation peer = kPeer, const std::string& notify = "") {
+    Open question = open_of(id);
+    question.notify = notify;
+    inbound->open(peer, "a", ++sequence, question, now);
+    const auto* ok = std::get_if<OpenOk>(&answers.at(sequence));
+    return ok && ok->immediate ? *ok->immediate : 0;
+  }
+  std::uint64_t fence(TransferId id, bool final, std::vector<Fence::Card> cards = {}) {
+    inbound->fence(kPeer, ++sequence, {id, "numa0", std::move(cards), final}, now);
+    return sequence;
+  }
+  std::uint64_t fin(TransferId id) {
+    inbound->fin(kPeer, ++sequence, {id, "numa0"}, now);
+    return sequence;
+  }
+  void reopened(std::uint16_t nic, std::uint32_t generation) {
+    inbound->reopened({nic, generation, {}, {}}, now);
+  }
+  /// As the registrar does it.
+  void rekey_all() {
+    for (auto& [of, nic] : std::exchange(rekeys, {})) {
+      of->void_key(nic);
+      of->set_key(nic, key());
+      inbound->rekeyed(of->name, nic, now);
+    }
+  }
+  void reopen_all() {
+    std::vector<ReopenInbound> pending = pushed<ReopenInbound>();
+    commands.clear();
+    for (const auto& each : pending) reopened(each.nic, each.generation + 1);
+  }
+  void advance(Clock::duration by) {
+    now += by;
+    inbound->tick(now);
+  }
+
+  template <class T>
+  bool is(std::uint64_t sequence) const {
+    const auto found = answers.find(sequence);
+    return found != answers.end() && std::holds_alternative<T>(found->second);
+  }
+  ErrorCode refusal(std::uint64_t sequence) const {
+    return std::get<Refused>(answers.at(sequence)).error.code;
+  }
+  template <class T>
+  std::vector<T> pushed() const {
+    std::vector<T> found;
+    for (const auto& command : commands)
+      if (auto* one = std::get_if<T>(&command)) found.push_back(*one);
+    return found;
+  }
+
+  TimePoint now{1h};
+  Inbound::Options options;
+  RegionTable table;
+  std::shared_ptr<Region> region;
+  std::uint64_t last_key = 0;
+  std::uint64_t sequence = 0;
+  std::vector<PollerCommand> commands;
+  std::map<std::uint64_t, Answer> answers;
+  std::vector<std::pair<Incarnation, Revoke>> revokes;
+  std::vector<Notification> notified;
+  std::vector<std::pair<std::shared_ptr<Region>, std::uint16_t>> rekeys;
+  std::vector<TransferId> broken;
+  std::unique_ptr<Inbound> inbound;
+};
+
+// -- open ----------------------------------------------------------------------------------------
+
+TEST_F(InboundTest, OpenAnswersWithKeysAndCountsBeforeItAnswers) {
+  open(1);
+  const auto ok = std::get<OpenOk>(answers.at(1));
+  EXPECT_EQ(ok.device, "numa0");
+  EXPECT_EQ(ok.epoch, region->epoch);
+  ASSERT_EQ(ok.keys.size(), 2u);
+  EXPECT_EQ(ok.keys[1].key, 2u);
+  ASSERT_EQ(pushed<ArmImmediate>().size(), 1u);
+  EXPECT_EQ(pushed<ArmImmediate>()[0].count, 3u);
+  EXPECT_EQ(region->uses, 1u);
+}
+
+TEST_F(InboundTest, OpenAskedTwiceIsOpenOnce) {
+  const auto first = open(1);
+  EXPECT_EQ(open(1), first);
+  EXPECT_EQ(inbound->open_count(), 1u);
+  EXPECT_EQ(region->uses, 1u);
+  EXPECT_EQ(pushed<ArmImmediate>().size(), 1u);
+  EXPECT_NE(open(1, kPeer + 1), first) << "another peer's transfer of that number";
+}
+
+TEST_F(InboundTest, OpenRefusesByName) {
+  const auto refused = [&](const Open& question) {
+    inbound->open(kPeer, "a", ++sequence, question, now);
+    return refusal(sequence);
+  };
+  Open question = open_of(1);
+  question.region = "nobody";
+  EXPECT_EQ(refused(question), ErrorCode::kNotFound);
+  question = open_of(1);
+  question.epoch = region->epoch + 1;
+  EXPECT_EQ(refused(question), ErrorCode::kStaleRegion);
+  question = open_of(1);
+  question.end = 1001;
+  EXPECT_EQ(refused(question), ErrorCode::kOutOfRange);
+  question.end = ~std::uint64_t{0};
+  EXPECT_EQ(refused(question), ErrorCode::kOutOfRange);
+  for (TransferId id = 10; id < 14; ++id) open(id);
+  EXPECT_EQ(refused(open_of(1)), ErrorCode::kResourceExhausted);
+  inbound->drain();
+  EXPECT_EQ(refused(open_of(1)), ErrorCode::kDraining);
+  open(10);
+  EXPECT_TRUE(is<OpenOk>(sequence)) << "what was open before the drain is answered again";
+  ASSERT_TRUE(table.close("r", true));
+  EXPECT_EQ(inbound->open_count(), 4u);
+  EXPECT_EQ(region->uses, 4u);
+}
+
+TEST_F(InboundTest, ATransferThatIsNotCountedGetsNoImmediate) {
+  inbound->open(kPeer, "a", ++sequence, open_of(1, 0), now);
+  EXPECT_FALSE(std::get<OpenOk>(answers.at(sequence)).immediate);
+  EXPECT_TRUE(is<FinOk>(fin(1)));
+  options.immediate_data = false;
+  make(FenceKind::kReopenInbound);
+  inbound->open(kPeer, "a", ++sequence, open_of(2), now);
+  EXPECT_FALSE(std::get<OpenOk>(answers.at(sequence)).immediate);
+}
+
+// -- done ----------------------------------------------------------------------------------------
+
+TEST_F(InboundTest, AFullCountIsDoneAndNotifiesOnceAndFinFreesTheSlot) {
+  const auto immediate = open(1, kPeer, "word");
+  inbound->counted(immediate, now);
+  EXPECT_EQ(inbound->open_count(), 0u);
+  EXPECT_EQ(region->uses, 0u);
+  ASSERT_EQ(notified.size(), 1u);
+  EXPECT_EQ(notified[0].data, "word");
+  EXPECT_TRUE(pushed<DisarmImmediate>().empty()) << "in quarantine until FIN";
+  EXPECT_TRUE(is<FinOk>(fin(1)));
+  EXPECT_TRUE(is<FinOk>(fin(1))) << "asked again";
+  EXPECT_EQ(pushed<DisarmImmediate>().size(), 1u);
+  EXPECT_EQ(notified.size(), 1u);
+}
+
+TEST_F(InboundTest, FinBeforeTheCountIsDoneAndALateCountIsNothing) {
+  const auto immediate = open(1, kPeer, "word");
+  EXPECT_TRUE(is<FinOk>(fin(1)));
+  inbound->counted(immediate, now);
+  EXPECT_EQ(notified.size(), 1u);
+  EXPECT_EQ(inbound->open_count(), 0u);
+}
+
+TEST_F(InboundTest, ImmediatesOfNobodyAreNothing) {
+  inbound->counted(12345, now);
+  EXPECT_EQ(inbound->open_count(), 0u);
+}
+
+TEST_F(InboundTest, FinForWhatIsNotOpenIsRefused) {
+  EXPECT_EQ(refusal(fin(9)), ErrorCode::kCancelled);
+}
+
+TEST_F(InboundTest, ASlotIsNotUsedAgainUnderTheSameGeneration) {
+  std::set<std::uint32_t> seen;
+  for (TransferId id = 1; id <= 3 * Slots::kReuseAfter; ++id) {
+    EXPECT_TRUE(seen.insert(open(id)).second);
+    fin(id);
+  }
+}
+
+// -- fences of the initiator ---------------------------------------------------------------------
+
+TEST_F(InboundTest, AFenceReopensTheCardsAndAnswersWhenAllAreQuiet) {
+  open(1);
+  const auto asked = fence(1, true, {{0, 1}, {1, 1}});
+  EXPECT_EQ(pushed<ReopenInbound>().size(), 2u);
+  reopened(0, 2);
+  EXPECT_FALSE(answers.contains(asked));
+  EXPECT_EQ(region->uses, 1u) << "not quiet yet";
+  reopened(1, 2);
+  const auto fenced = std::get<Fenced>(answers.at(asked));
+  EXPECT_EQ(fenced.cards.at(0).generation, 2u);
+  EXPECT_EQ(region->uses, 0u);
+  EXPECT_EQ(inbound->open_count(), 0u);
+  EXPECT_EQ(pushed<DisarmImmediate>().size(), 1u);
+}
+
+TEST_F(InboundTest, WhatWasPostedUnderAnOlderGenerationIsQuietAlready) {
+  reopened(0, 5);
+  open(1);
+  EXPECT_TRUE(is<Fenced>(fence(1, true, {{0, 4}})));
+  EXPECT_TRUE(pushed<ReopenInbound>().empty());
+}
+
+TEST_F(InboundTest, AGenerationThatIsNotThereYetIsReopened) {
+  open(1);
+  const auto asked = fence(1, true, {{0, 99}, {7, 1}});
+  ASSERT_EQ(pushed<ReopenInbound>().size(), 1u);
+  EXPECT_FALSE(answers.contains(asked));
+  reopened(0, 2);
+  EXPECT_TRUE(is<Fenced>(asked));
+}
+
+TEST_F(InboundTest, TwoFencesOfOneCardShareItsReopening) {
+  open(1);
+  open(2);
+  const auto first = fence(1, true, {{0, 1}});
+  const auto second = fence(2, true, {{0, 1}});
+  EXPECT_EQ(pushed<ReopenInbound>().size(), 1u);
+  reopened(0, 2);
+  EXPECT_TRUE(is<Fenced>(first));
+  EXPECT_TRUE(is<Fenced>(second));
+}
+
+TEST_F(InboundTest, AResumedTransferStaysOpenWithoutItsCountAndEndsByFin) {
+  const auto immediate = open(1, kPeer, "word");
+  EXPECT_TRUE(is<Fenced>(fence(1, false)));
+  inbound->counted(immediate, now);
+  EXPECT_EQ(inbound->open_count(), 1u);
+  EXPECT_TRUE(notified.empty());
+  EXPECT_TRUE(is<FinOk>(fin(1)));
+  EXPECT_EQ(notified.size(), 1u);
+}
+
+TEST_F(InboundTest, ACountThatFillsWhileItIsFencedDoesNotHandThePagesOut) {
+  const auto immediate = open(1, kPeer, "word");
+  fence(1, false, {{0, 1}});
+  inbound->counted(immediate, now);
+  EXPECT_TRUE(notified.empty());
+  EXPECT_EQ(region->uses, 1u);
+  EXPECT_EQ(refusal(fin(1)), ErrorCode::kCancelled);
+  reopened(0, 2);
+  EXPECT_EQ(inbound->open_count(), 1u);
+}
+
+TEST_F(InboundTest, AFenceOfWhatIsDoneSaysSo) {
+  inbound->counted(open(1), now);
+  EXPECT_TRUE(is<AlreadyDone>(fence(1, false, {{0, 1}})));
+  EXPECT_TRUE(is<AlreadyDone>(fence(1, true)));
+  EXPECT_TRUE(pushed<ReopenInbound>().empty());
+}
+
+TEST_F(InboundTest, AFenceOfWhatHasEndedIsQuietButDoesNotLetItGoOn) {
+  open(1);
+  fence(1, true);
+  EXPECT_TRUE(is<Fenced>(fence(1, true)));
+  EXPECT_EQ(refusal(fence(1, false)), ErrorCode::kCancelled);
+  inbound->open(kPeer, "a", ++sequence, open_of(1), now);
+  EXPECT_EQ(refusal(sequence), ErrorCode::kCancelled);
+}
+
+TEST_F(InboundTest, WhatIsForgottenCannotGoOn) {
+  inbound->counted(open(1), now);
+  advance(options.remember);
+  EXPECT_EQ(inbound->known_count(), 0u);
+  EXPECT_TRUE(is<Refused>(fence(1, false))) << "its pages may have another owner";
+  EXPECT_TRUE(is<Fenced>(fence(1, true)));
+}
+
+TEST_F(InboundTest, AFenceThatIsRepeatedGetsTheOneAnswer) {
+  open(1);
+  fence(1, true, {{0, 1}});
+  const auto again = fence(1, true, {{0, 1}});
+  reopened(0, 2);
+  EXPECT_TRUE(is<Fenced>(again));
+  EXPECT_EQ(inbound->open_count(), 0u);
+}
+
+TEST_F(InboundTest, AnOpenThatComesAfterItsFenceIsRefused) {
+  inbound->forget(kPeer, 1, now);
+  inbound->open(kPeer, "a", ++sequence, open_of(1), now);
+  EXPECT_EQ(refusal(sequence), ErrorCode::kCancelled);
+  open(2);
+  inbound->forget(kPeer, 2, now);
+  EXPECT_EQ(inbound->open_count(), 0u);
+  EXPECT_EQ(region->uses, 0u);
+  EXPECT_EQ(pushed<DisarmImmediate>().size(), 1u);
+}
+
+// -- our own fences ------------------------------------------------------------------------------
+
+TEST_F(InboundTest, ALeaseThatEndsIsFencedWithEveryCardAndKeyThenEnds) {
+  open(1);
+  advance(10s);
+  EXPECT_EQ(pushed<ReopenInbound>().size(), 2u);
+  EXPECT_EQ(rekeys.size(), 2u) << "an initiator that goes on must not find its way in";
+  EXPECT_EQ(region->uses, 1u);
+  reopen_all();
+  EXPECT_EQ(region->uses, 1u);
+  rekey_all();
+  EXPECT_THAT(broken, testing::ElementsAre(1u));
+  EXPECT_EQ(region->uses, 0u);
+  EXPECT_EQ(inbound->open_count(), 0u);
+  EXPECT_EQ(refusal(fence(1, false)), ErrorCode::kDeadlineExceeded);
+  EXPECT_EQ(refusal(fin(1)), ErrorCode::kCancelled);
+}
+
+TEST_F(InboundTest, AQuestionDuringOurOwnFenceIsAnsweredAfterIt) {
+  for (bool final : {true, false}) {
+    const TransferId id = final ? 1 : 2;
+    open(id);
+    inbound->peer_down(kPeer, {ErrorCode::kPeerLeft, "silent"}, now);
+    const auto asked = fence(id, final);
+    EXPECT_FALSE(answers.contains(asked));
+    reopen_all();
+    rekey_all();
+    EXPECT_TRUE(final ? is<Fenced>(asked) : is<Refused>(asked));
+  }
+}
+
+TEST_F(InboundTest, AFenceOfTheInitiatorThatTurnsIntoOursIsAnsweredToo) {
+  open(1);
+  const auto asked = fence(1, false, {{0, 1}});
+  advance(10s);
+  reopened(0, 2);
+  EXPECT_EQ(refusal(asked), ErrorCode::kDeadlineExceeded);
+  EXPECT_THAT(broken, testing::ElementsAre(1u));
+  EXPECT_EQ(region->uses, 0u);
+}
+
+TEST_F(InboundTest, APeerThatIsDownLosesItsTransfersAndNoOtherDoes) {
+  open(1);
+  const auto counted = open(2);
+  open(3, kPeer + 1);
+  inbound->counted(counted, now);
+  inbound->peer_down(kPeer, {ErrorCode::kPeerLeft, "left"}, now);
+  reopen_all();
+  rekey_all();
+  EXPECT_THAT(broken, testing::ElementsAre(1u));
+  EXPECT_EQ(inbound->open_count(), 1u);
+  EXPECT_EQ(region->uses, 1u);
+}
+
+TEST_F(InboundTest, ARevokeAsksEachPeerOnceThenFences) {
+  open(1);
+  open(2);
+  open(3, kPeer + 1);
+  ASSERT_TRUE(table.close("r", true));
+  inbound->revoke("r", now);
+  ASSERT_EQ(revokes.size(), 2u);
+  EXPECT_EQ(revokes[0].second.epoch, region->epoch);
+  EXPECT_TRUE(is<Fenced>(fence(1, true))) << "who obeys is fenced as it asks";
+  EXPECT_TRUE(broken.empty());
+  advance(options.grace_max);
+  reopen_all();
+  rekey_all();
+  EXPECT_EQ(broken.size(), 2u);
+  EXPECT_TRUE(table.remove("r"));
+  EXPECT_EQ(refusal(fence(2, false)), ErrorCode::kStaleRegion);
+}
+
+TEST_F(InboundTest, ACardThatDoesNotOpenAgainIsQuietAllTheSame) {
+  open(1);
+  const auto asked = fence(1, true, {{0, 1}});
+  inbound->reopened({0, 1, {}, Error{ErrorCode::kProvider, "gone"}}, now);
+  EXPECT_TRUE(is<Fenced>(asked));
+}
+
+// -- rekeying providers --------------------------------------------------------------------------
+
+TEST_F(InboundTest, WhereKeysGuardAFenceGivesNewKeysAndReopensNothing) {
+  make(FenceKind::kRekey);
+  open(1);
+  const auto asked = fence(1, false, {{1, 1}});
+  EXPECT_TRUE(pushed<ReopenInbound>().empty());
+  ASSERT_EQ(rekeys.size(), 1u);
+  EXPECT_FALSE(answers.contains(asked));
+  rekey_all();
+  const auto fenced = std::get<Fenced>(answers.at(asked));
+  EXPECT_EQ(fenced.keys.at(0).key, 1u);
+  EXPECT_EQ(fenced.keys.at(1).key, 3u);
+}
+
+TEST_F(InboundTest, OneRekeyServesEveryTransferThatHeldTheOldKey) {
+  make(FenceKind::kRekey);
+  open(1);
+  open(2);
+  open(3);
+  fence(1, false, {{0, 1}});
+  fence(2, false, {{0, 1}});
+  EXPECT_EQ(rekeys.size(), 1u);
+  rekey_all();
+  EXPECT_TRUE(is<Fenced>(fence(3, false, {{0, 1}}))) << "its key is void already";
+  EXPECT_TRUE(rekeys.empty());
+  fence(3, false, {{0, 1}});
+  EXPECT_EQ(rekeys.size(), 1u) << "now it holds the new one";
+}
+
+TEST_F(InboundTest, AKeyIsNotHandedOutWhileItsCardIsRekeyed) {
+  make(FenceKind::kRekey);
+  open(1);
+  fence(1, true, {{0, 1}});
+  open(2);
+  const auto ok = std::get<OpenOk>(answers.at(sequence));
+  ASSERT_EQ(ok.keys.size(), 1u);
+  EXPECT_EQ(ok.keys[0].nic, 1u);
+}
+
+// -- memory --------------------------------------------------------------------------------------
+
+TEST_F(InboundTest, WhatEndedIsForgottenAfterAWhile) {
+  for (TransferId id = 1; id <= 3000; ++id) {
+    if (id % 3 == 0) {
+      open(id);
+      fin(id);
+    } else if (id % 3 == 1) {
+      open(id);
+      fence(id, true);
+    } else {
+      inbound->forget(kPeer, id, now);
+    }
+    advance(100ms);
+  }
+  EXPECT_LE(inbound->known_count(), 601u);
+  advance(options.remember);
+  EXPECT_EQ(inbound->known_count(), 0u);
+  EXPECT_EQ(inbound->next_tick(), TimePoint::max());
+  EXPECT_EQ(region->uses, 0u);
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,447 @@
+#include "tests/sim/nodes/sim_node.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace penstock::sim {
+namespace {
+
+constexpr const char* kDevice = "numa0";
+
+class LentMemory final : public RegionMemory {
+ public:
+  explicit LentMemory(std::span<std::byte> bytes) : bytes_(bytes) {}
+  MemoryKind kind() const override { return MemoryKind::kHost; }
+  std::span<std::byte> bytes() const override { return bytes_; }
+  const std::string& shared_name() const override { return name_; }
+
+ private:
+  std::span<std::byte> bytes_;
+  std::string name_;
+};
+
+}  // namespace
+
+struct SimNode::PeerActor {
+  struct Asker {
+    std::uint64_t token;
+    std::string remote_device;
+  };
+  MemberRecord record;
+  std::unique_ptr<Peer> peer;
+  Mailbox mail;
+  bool quit = false;
+  std::map<std::uint64_t, Asker> askers;
+  std::vector<std::pair<Asker, Result<Answer>>> answers;
+  std::uint64_t next_token = 1;
+  TimePoint ticking = TimePoint::max();
+};
+
+SimNode::SimNode(Wire& wire, SimNodeOptions options, SimNodeObserver observer)
+    : wire_(wire),
+      options_(std::move(options)),
+      observer_(std::move(observer)),
+      regions_(options_.incarnation << 16) {
+  std::vector<std::unique_ptr<Nic>> nics;
+  for (std::size_t i = 0; i < options_.cards; ++i) {
+    SimNicOptions nic = options_.nic;
+    nic.name = options_.name + std::to_string(i);
+    auto card = std::make_unique<LateNic>(wire_, nic);
+    nics_.push_back(card.get());
+    nics.push_back(std::move(card));
+    shared_cards_.push_back({static_cast<std::uint16_t>(i), nics_[i]->inbound_generation(),
+                             nics_[i]->inbound_address()});
+  }
+  poller_ =
+      std::make_unique<PollerLoop>(std::move(nics), options_.poller, [this] { return now(); });
+  options_.outbound.node = options_.name;
+  options_.inbound.device = kDevice;
+  outbound_ = std::make_unique<Outbound>(options_.outbound, outbound_port());
+  inbound_ = std::make_unique<Inbound>(options_.inbound, shared_cards_, regions_, inbound_port());
+}
+
+SimNode::~SimNode() {
+  for (const auto& actor : actors_) actor->mail.clear();
+}
+
+// -- clients and members -------------------------------------------------------------------------
+
+void SimNode::add_region(const std::string& name, std::span<std::byte> memory) {
+  auto region = std::make_shared<Region>();
+  region->name = name;
+  region->device = kDevice;
+  region->bytes = memory.size();
+  region->memory = std::make_shared<LentMemory>(memory);
+  auto local = std::make_shared<RegisteredMemory>();
+  local->memory = region->memory;
+  std::vector<std::shared_ptr<MemoryRegistration>> exported;
+  for (LateNic* nic : nics_) {
+    local->registrations.push_back(std::move(*nic->register_memory(memory)));
+    exported.push_back(std::move(*nic->register_memory(memory)));
+  }
+  region->set_registered(local, std::move(exported));
+  regions_.publish(region);
+}
+
+void SimNode::admit(Admitted admitted) {
+  auto shared = std::make_shared<Admitted>(std::move(admitted));
+  to_device([this, shared] { outbound_->admit(std::move(*shared), now()); });
+}
+
+void SimNode::cancel(TransferId transfer) {
+  to_device([this, transfer] { outbound_->cancel(transfer, now()); });
+}
+
+void SimNode::release_by_force(const std::string& name) {
+  auto region = regions_.close(name, true);
+  if (!region) return;
+  to_device([this, name] {
+    outbound_->cancel_region(name, now());
+    inbound_->revoke(name, now());
+  });
+  releases_.push_back({*region});
+  look_at_releases();
+}
+
+void SimNode::look_at_releases() {
+  if (crashed_) return;
+  std::erase_if(releases_, [&](const Release& release) {
+    if (!regions_.remove(release.region->name)) return false;
+    release.region->set_registered(nullptr, {});
+    observer_.released(release.region->name);
+    return true;
+  });
+  if (!releases_.empty())
+    wire_.network.after(options_.release_look, [this] { look_at_releases(); });
+}
+
+MemberRecord SimNode::record() const {
+  MemberRecord record;
+  record.node = options_.name;
+  record.incarnation = options_.incarnation;
+  for (std::size_t i = 0; i < nics_.size(); ++i)
+    record.cards.push_back({kDevice, static_cast<std::uint16_t>(i), nics_[i]->info().name,
+                            nics_[i]->control_address()});
+  return record;
+}
+
+void SimNode::meet(const MemberRecord& record) {
+  auto actor = std::make_shared<PeerActor>();
+  actor->record = record;
+  Peer::Options options;
+  options.node = options_.name;
+  options.incarnation = options_.incarnation;
+  options.devices = {{kDevice, nics_.size()}};
+  actor->peer = std::make_unique<Peer>(record, options, peer_port(actor));
+  peers_[record.incarnation] = actor;
+  actors_.push_back(actor);
+  to_peer(actor, [this](Peer& peer) { peer.start(now()); });
+  to_device([this, actor, peer = record.incarnation] { device_peers_[peer] = actor; });
+}
+
+void SimNode::part(Incarnation peer, const Error& error, bool gone) {
+  const auto found = peers_.find(peer);
+  if (found == peers_.end()) return;
+  const auto actor = found->second;
+  peers_.erase(found);
+  to_device([this, error, gone, peer, node = actor->record.node] {
+    outbound_->peer_down(node, peer, error, gone, now());
+    inbound_->peer_down(peer, error, now());
+    device_peers_.erase(peer);
+  });
+  to_peer(actor, [actor, error](Peer& p) {
+    p.close(error);
+    actor->quit = true;
+  });
+}
+
+// -- the device actor ----------------------------------------------------------------------------
+
+Outbound::Port SimNode::outbound_port() {
+  return {
+      .command = [this](PollerCommand command) { commands_.push_back(std::move(command)); },
+      .ask = [this](Incarnation peer, std::uint64_t token, Question question,
+                    TimePoint deadline) { ask(peer, token, std::move(question), deadline); },
+      .copy =
+          [this](CopyTask task) {
+            const auto lasts = std::chrono::microseconds(wire_.network.below(20000));
+            wire_.network.after(lasts, [this, task = std::move(task)] {
+              if (crashed_) return;
+              Cursor cursor(*task.plan);
+              Chunk chunk;
+              std::uint64_t bytes = 0;
+              std::uint64_t chunks = 0;
+              for (; !task.stop->load() && cursor.next(chunk); ++chunks) {
+                const auto from = (*task.source)->memory->bytes().subspan(chunk.source_offset);
+                const auto to =
+                    (*task.destination)->memory->bytes().subspan(chunk.destination_offset);
+                std::copy_n(from.begin(), chunk.length, to.begin());
+                bytes += chunk.length;
+              }
+              to_device([this, id = task.transfer, bytes, chunks] {
+                outbound_->copied(id, bytes, chunks, now());
+              });
+            });
+          },
+      .notify = [this](Notification notification) { observer_.notified(std::move(notification)); },
+      .ended = [this](TransferResult result) { observer_.ended(std::move(result)); },
+  };
+}
+
+Inbound::Port SimNode::inbound_port() {
+  return {
+      .command = [this](PollerCommand command) { commands_.push_back(std::move(command)); },
+      .answer =
+          [this](Incarnation peer, std::uint64_t sequence, Answer answer) {
+            const auto found = device_peers_.find(peer);
+            if (found == device_peers_.end()) return;
+            to_peer(found->second, [this, sequence, answer = std::move(answer)](Peer& p) {
+              p.answer(sequence, answer, now());
+            });
+          },
+      .revoke =
+          [this](Incarnation peer, Revoke revoke) {
+            ask(peer, 0, std::move(revoke), now() + options_.inbound.grace_max);
+          },
+      .notify = [this](Notification notification) { observer_.notified(std::move(notification)); },
+      .rekey =
+          [this](const std::shared_ptr<Region>& region, std::uint16_t nic) {
+            const auto lasts = std::chrono::microseconds(wire_.network.below(5000));
+            wire_.network.after(lasts, [this, region, nic] {
+              region->void_key(nic);
+              region->set_key(nic,
+                              std::move(*nics_[nic]->register_memory(region->memory->bytes())));
+              to_device([this, region, nic] { inbound_->rekeyed(region->name, nic, now()); });
+            });
+          },
+      .broken = [this](Incarnation peer, TransferId transfer,
+                       const Error&) { observer_.broken(peer, transfer); },
+  };
+}
+
+void SimNode::ask(Incarnation peer, std::uint64_t token, Question question, TimePoint deadline) {
+  const auto found = device_peers_.find(peer);
+  if (found != device_peers_.end()) {
+    const auto actor = found->second;
+    return to_peer(actor, [this, actor, token, question = std::move(question), deadline](Peer& p) {
+      const std::uint64_t own = actor->next_token++;
+      if (token != 0) {
+        const auto* fence = std::get_if<Fence>(&question);
+        actor->askers.emplace(own, PeerActor::Asker{token, fence ? fence->device : ""});
+      }
+      p.ask(own, question, deadline, now());
+    });
+  }
+  if (token == 0) return;
+  to_device([this, token] {
+    const Error error{ErrorCode::kPeerLeft, "the peer is gone"};
+    outbound_->answered(token, tl::unexpected(error), tl::unexpected(error), now());
+  });
+}
+
+void SimNode::happened(QuantumDone& event) { outbound_->quantum_done(event); }
+void SimNode::happened(TransferIdle& event) { outbound_->idle(event, now()); }
+void SimNode::happened(ImmediateComplete& event) { inbound_->counted(event.immediate, now()); }
+void SimNode::happened(LinkFailed& event) {
+  for (auto& [incarnation, actor] : device_peers_)
+    to_peer(actor, [this, event](Peer& p) { p.link_failed(event.link, event.error, now()); });
+}
+void SimNode::happened(InboundReopened& event) {
+  inbound_->reopened(event, now());
+  shared_cards_ = inbound_->cards();
+  for (auto& [incarnation, actor] : device_peers_)
+    to_peer(actor, [this](Peer& p) { p.inbound_moved(now()); });
+}
+void SimNode::happened(MessageReceived& event) {
+  auto message = decode_message(event.payload);
+  if (!message || message->destination != options_.incarnation) return;
+  auto found = device_peers_.find(message->source);
+  if (found == device_peers_.end()) {
+    found = peers_.find(message->source);
+    if (found == peers_.end()) return;
+  }
+  to_peer(found->second, [this, message = std::move(*message)](Peer& p) mutable {
+    p.receive(std::move(message), now());
+  });
+}
+
+// -- the peer actors -----------------------------------------------------------------------------
+
+std::shared_ptr<SimNode::PeerActor> SimNode::peer_of(Incarnation peer) const {
+  const auto found = peers_.find(peer);
+  return found == peers_.end() ? nullptr : found->second;
+}
+
+void SimNode::to_peer(const std::shared_ptr<PeerActor>& actor, std::function<void(Peer&)> message) {
+  actor->mail.push_back([this, actor, message = std::move(message)] {
+    message(*actor->peer);
+    settle(actor);
+  });
+}
+
+Peer::Port SimNode::peer_port(const std::shared_ptr<PeerActor>& shared) {
+  PeerActor* actor = shared.get();
+  return {
+      .command = [this](std::size_t,
+                        PollerCommand command) { commands_.push_back(std::move(command)); },
+      .new_link = [this] { return ++last_link_; },
+      .answered =
+          [actor](std::uint64_t token, Result<Answer> answer) {
+            auto found = actor->askers.find(token);
+            if (found == actor->askers.end()) return;
+            actor->answers.emplace_back(std::move(found->second), std::move(answer));
+            actor->askers.erase(found);
+          },
+      .asked =
+          [this, weak = std::weak_ptr(shared)](std::uint64_t sequence, Question question) {
+            if (auto strong = weak.lock()) asked(strong, sequence, std::move(question));
+          },
+      .up =
+          [this, weak = std::weak_ptr(shared)] {
+            auto strong = weak.lock();
+            const Incarnation peer = strong->record.incarnation;
+            if (peer_of(peer) != strong) return;
+            to_device([this, strong, peer] {
+              device_peers_[peer] = strong;
+              outbound_->peer_up(strong->record.node, peer, now());
+            });
+          },
+      .inbound_cards =
+          [this] {
+            return std::vector<DeviceCards>{{kDevice, shared_cards_}};
+          },
+  };
+}
+
+void SimNode::asked(const std::shared_ptr<PeerActor>& actor, std::uint64_t sequence,
+                    Question question) {
+  const Incarnation peer = actor->record.incarnation;
+  const auto answer = [&](Answer with) {
+    to_peer(actor,
+            [this, sequence, with = std::move(with)](Peer& p) { p.answer(sequence, with, now()); });
+  };
+  if (auto* revoke = std::get_if<Revoke>(&question)) {
+    to_device([this, peer, revoke = *revoke] {
+      outbound_->revoked(peer, revoke.region, revoke.epoch, now());
+    });
+    return answer(Revoked{});
+  }
+  if (auto* open = std::get_if<Open>(&question))
+    if (auto use = regions_.use(open->region, open->epoch); !use)
+      return answer(Refused{use.error()});
+  if (auto* fence = std::get_if<Fence>(&question); fence && fence->device.empty()) {
+    to_device([this, peer, id = fence->transfer] { inbound_->forget(peer, id, now()); });
+    return answer(Fenced{});
+  }
+  to_device([this, actor, sequence, question = std::move(question)] {
+    to_owner(*actor, sequence, question);
+  });
+}
+
+void SimNode::to_owner(PeerActor& actor, std::uint64_t sequence, Question question) {
+  const Incarnation peer = actor.record.incarnation;
+  if (auto* open = std::get_if<Open>(&question))
+    inbound_->open(peer, actor.record.node, sequence, *open, now());
+  if (auto* fin = std::get_if<Fin>(&question)) inbound_->fin(peer, sequence, *fin, now());
+  if (auto* fence = std::get_if<Fence>(&question)) inbound_->fence(peer, sequence, *fence, now());
+}
+
+void SimNode::settle(const std::shared_ptr<PeerActor>& actor) {
+  for (auto& [asker, answer] : std::exchange(actor->answers, {})) {
+    if (answer) {
+      if (auto* ok = std::get_if<OpenOk>(&*answer)) asker.remote_device = ok->device;
+      if (auto* fenced = std::get_if<Fenced>(&*answer))
+        actor->peer->moved(asker.remote_device, fenced->cards);
+    }
+    auto links = actor->peer->links(0, asker.remote_device, now());
+    to_device([this, token = asker.token, answer = std::move(answer), links = std::move(links)] {
+      outbound_->answered(token, answer, links, now());
+    });
+  }
+  const TimePoint next = actor->peer->next_tick();
+  if (next >= actor->ticking || actor->quit) return;
+  actor->ticking = next;
+  wire_.network.after(std::max(next - now(), Clock::duration(0)), [this, actor] {
+    to_peer(actor, [this, actor](Peer& p) {
+      actor->ticking = TimePoint::max();
+      p.tick(now());
+    });
+  });
+}
+
+// -- turns ---------------------------------------------------------------------------------------
+
+void SimNode::schedule() {
+  const TimePoint next = std::min(outbound_->next_tick(), inbound_->next_tick());
+  if (next >= ticking_) return;
+  ticking_ = next;
+  wire_.network.after(std::max(next - now(), Clock::duration(0)), [this] {
+    to_device([this] {
+      ticking_ = TimePoint::max();
+      outbound_->tick(now());
+      inbound_->tick(now());
+    });
+  });
+}
+
+std::size_t SimNode::step_poller() {
+  std::size_t happened = 0;
+  for (std::uint64_t most = 1 + wire_.network.below(8); most > 0 && !commands_.empty(); --most) {
+    poller_->execute(std::move(commands_.front()));
+    commands_.pop_front();
+    ++happened;
+  }
+  happened += poller_->step();
+  if (poller_->has_events() && !rang_) {
+    rang_ = true;
+    ++happened;
+    to_device([this] {
+      rang_ = false;
+      for (auto& event : poller_->take_events())
+        std::visit([this](auto& one) { this->happened(one); }, event);
+    });
+  }
+  if (const auto retry = poller_->next_retry();
+      retry && (*retry < retrying_ || retrying_ <= now())) {
+    retrying_ = *retry;
+    wire_.network.after(std::max(*retry - now(), Clock::duration(0)), [] {});
+  }
+  return happened;
+}
+
+std::size_t SimNode::step() {
+  if (crashed_) return 0;
+  std::size_t happened = 0;
+  const std::uint64_t turn = wire_.network.below(3);
+  if (turn == 0) happened += step_poller();
+  if (!device_mail_.empty()) {
+    const auto message = std::move(device_mail_.front());
+    device_mail_.pop_front();
+    message();
+    schedule();
+    ++happened;
+  }
+  if (turn == 1) happened += step_poller();
+  for (std::size_t i = 0; i < actors_.size(); ++i) {
+    const auto actor = actors_[i];
+    if (actor->quit) actor->mail.clear();
+    if (actor->mail.empty() || wire_.network.chance(0.3)) {
+      happened += !actor->mail.empty();
+      continue;
+    }
+    const auto message = std::move(actor->mail.front());
+    actor->mail.pop_front();
+    message();
+    ++happened;
+  }
+  std::erase_if(actors_, [](const auto& actor) { return actor->quit; });
+  if (turn == 2) happened += step_poller();
+  return happened;
+}
+
+void SimNode::crash() {
+  crashed_ = true;
+  for (LateNic* nic : nics_) nic->die();
+}
+
+}  // namespace penstock::sim

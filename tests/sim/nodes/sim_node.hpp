@@ -1,0 +1,126 @@
+// A node of Penstock without threads, actors and clients: one device with simulated cards, a real
+// PollerLoop, and the real Outbound, Inbound and Peers, glued as device_actor, peer_actor and
+// node_actor glue them. Messages between them wait in mailboxes and are handled in an order that
+// the simulation's seed decides.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "actors/device/inbound.hpp"
+#include "actors/device/outbound.hpp"
+#include "actors/device/region_table.hpp"
+#include "actors/peer/peer.hpp"
+#include "tests/sim/late_nic.hpp"
+#include "transport/poller/poller.hpp"
+
+namespace penstock::sim {
+
+struct SimNodeOptions {
+  std::string name;
+  Incarnation incarnation = 0;
+  std::size_t cards = 2;
+  SimNicOptions nic;
+  PollerOptions poller;
+  Outbound::Options outbound;
+  Inbound::Options inbound;
+  std::chrono::milliseconds release_look{20};
+};
+
+/// What a node tells its clients.
+struct SimNodeObserver {
+  std::function<void(TransferResult)> ended;
+  std::function<void(Notification)> notified;
+  std::function<void(Incarnation, TransferId)> broken;
+  std::function<void(const std::string& region)> released;
+};
+
+class SimNode {
+ public:
+  SimNode(Wire& wire, SimNodeOptions options, SimNodeObserver observer);
+  ~SimNode();
+  SimNode(const SimNode&) = delete;
+  SimNode& operator=(const SimNode&) = delete;
+
+  // -- what clients ask --------------------------------------------------------------------------
+  void add_region(const std::string& name, std::span<std::byte> memory);
+  RegionTable& regions() { return regions_; }
+  void admit(Admitted admitted);
+  void cancel(TransferId transfer);
+  void release_by_force(const std::string& region);
+
+  // -- what membership tells ---------------------------------------------------------------------
+  MemberRecord record() const;
+  void meet(const MemberRecord& record);
+  void part(Incarnation peer, const Error& error, bool gone);
+  bool knows(Incarnation peer) const { return peers_.contains(peer); }
+
+  // -- simulation --------------------------------------------------------------------------------
+  /// Handles what waits, a little of each kind; returns how much happened.
+  std::size_t step();
+  /// The machine goes out: nothing of it moves any more.
+  void crash();
+  bool crashed() const { return crashed_; }
+  LateNic& nic(std::size_t i) { return *nics_.at(i); }
+  std::size_t cards() const { return nics_.size(); }
+
+  const Outbound& outbound() const { return *outbound_; }
+  const Inbound& inbound() const { return *inbound_; }
+
+ private:
+  using Mailbox = std::deque<std::function<void()>>;
+  struct PeerActor;
+  struct Release {
+    std::shared_ptr<Region> region;
+  };
+
+  TimePoint now() const { return wire_.network.now(); }
+  Outbound::Port outbound_port();
+  Inbound::Port inbound_port();
+  Peer::Port peer_port(const std::shared_ptr<PeerActor>& actor);
+  void to_device(std::function<void()> message) { device_mail_.push_back(std::move(message)); }
+  void to_peer(const std::shared_ptr<PeerActor>& actor, std::function<void(Peer&)> message);
+  std::shared_ptr<PeerActor> peer_of(Incarnation peer) const;
+  void ask(Incarnation peer, std::uint64_t token, Question question, TimePoint deadline);
+  void asked(const std::shared_ptr<PeerActor>& actor, std::uint64_t sequence, Question question);
+  void to_owner(PeerActor& actor, std::uint64_t sequence, Question question);
+  void settle(const std::shared_ptr<PeerActor>& actor);
+  void schedule();
+  void look_at_releases();
+  std::size_t step_poller();
+
+  void happened(QuantumDone& event);
+  void happened(TransferIdle& event);
+  void happened(ImmediateComplete& event);
+  void happened(LinkFailed& event);
+  void happened(InboundReopened& event);
+  void happened(NicState&) {}
+  void happened(MessageReceived& event);
+
+  Wire& wire_;
+  SimNodeOptions options_;
+  SimNodeObserver observer_;
+  bool crashed_ = false;
+  std::vector<LateNic*> nics_;
+  std::unique_ptr<PollerLoop> poller_;
+  std::deque<PollerCommand> commands_;
+  RegionTable regions_;
+  std::vector<InboundCard> shared_cards_;  // as LocalDevice::inbound holds them for Hello
+  std::unique_ptr<Outbound> outbound_;
+  std::unique_ptr<Inbound> inbound_;
+  Mailbox device_mail_;
+  std::map<Incarnation, std::shared_ptr<PeerActor>> peers_;         // the node actor's view
+  std::map<Incarnation, std::shared_ptr<PeerActor>> device_peers_;  // the device actor's
+  std::vector<std::shared_ptr<PeerActor>> actors_;
+  std::vector<Release> releases_;
+  LinkId last_link_ = 0;
+  TimePoint ticking_ = TimePoint::max();
+  TimePoint retrying_ = TimePoint::max();
+  bool rang_ = false;
+};
+
+}  // namespace penstock::sim
