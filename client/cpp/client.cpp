@@ -1,0 +1,191 @@
+// The calls of penstock.hpp: each builds a request and reads its reply.
+#include <algorithm>
+
+#include "client/cpp/core.hpp"
+#include "client/cpp/penstock.hpp"
+
+namespace penstock::client {
+namespace {
+
+/// The list under `key`, each item read by `read`.
+template <class Read>
+auto read_list(const Json& reply, const char* key, Read&& read) {
+  std::vector<decltype(read(reply))> items;
+  for (const auto& item : reply.value(key, Json::array())) items.push_back(read(item));
+  return items;
+}
+
+void drop_envelope(Json& reply) {
+  reply.erase("v");
+  reply.erase("id");
+  reply.erase("ok");
+}
+
+void check_one_target(const TransferSpec& spec) {
+  if (spec.targets.size() == 1) return;
+  throw Error("INVALID_ARGUMENT", "this call takes one target, not " +
+                                      std::to_string(spec.targets.size()) +
+                                      "; give a vector of specs to scatter");
+}
+
+/// The region that the service has just made: its description is in the reply.
+Region made_region(const std::shared_ptr<Core>& core, const Json& reply, const std::string& name,
+                   MapMemory map) {
+  Region region(core, read_region(reply.contains("region") ? reply["region"] : reply));
+  if (region.name() != name) {
+    region.detach();
+    throw Error("INTERNAL", "asked for region '" + name + "', got '" + region.name() + "'");
+  }
+  if (map == MapMemory::kYes) region.map();
+  return region;
+}
+
+}  // namespace
+
+Client::Client(Options options) : core_(Core::open(std::move(options))) {}
+
+Client::~Client() {
+  if (core_) core_->close();
+}
+
+const Options& Client::options() const { return core_->options(); }
+ServiceInfo Client::service() const { return core_->service(); }
+
+// ---- memory ----
+
+Region Client::allocate(const std::string& name, std::uint64_t bytes, const std::string& device,
+                        MapMemory map) {
+  auto reply = core_->call("allocate", {{"name", name}, {"bytes", bytes}, {"device", device}},
+                           core_->options().memory_timeout_ms);
+  return made_region(core_, reply, name, map);
+}
+
+Region Client::register_region(const std::string& name, const std::string& shared_name,
+                               std::uint64_t offset, std::uint64_t bytes, const std::string& device,
+                               MapMemory map) {
+  auto reply = core_->call("register",
+                           {{"name", name},
+                            {"shared_name", shared_name},
+                            {"offset", offset},
+                            {"bytes", bytes},
+                            {"device", device}},
+                           core_->options().memory_timeout_ms);
+  return made_region(core_, reply, name, map);
+}
+
+Region Client::open(const std::string& name, MapMemory map) {
+  auto all = regions();
+  auto found = std::ranges::find(all, name, &RegionInfo::name);
+  if (found == all.end()) {
+    throw Error("NOT_FOUND", "no region '" + name + "' at " + core_->options().endpoint);
+  }
+  Region region(nullptr, *found);
+  if (map == MapMemory::kYes) region.map();
+  return region;
+}
+
+void Client::release(const std::string& name, bool force) {
+  core_->call("release", {{"name", name}, {"force", force}}, core_->options().memory_timeout_ms);
+}
+
+std::vector<RegionInfo> Client::regions() {
+  return read_list(core_->call("regions", Json::object()), "regions", read_region);
+}
+
+void Client::fill(const std::string& region, std::uint64_t seed, std::uint64_t offset,
+                  std::uint64_t bytes) {
+  core_->call("fill", {{"region", region}, {"seed", seed}, {"offset", offset}, {"bytes", bytes}},
+              core_->options().memory_timeout_ms);
+}
+
+std::vector<std::uint64_t> Client::digest(const std::string& region, std::uint64_t page_bytes,
+                                          std::uint64_t offset, std::uint64_t bytes) {
+  auto reply = core_->call(
+      "digest",
+      {{"region", region}, {"page_bytes", page_bytes}, {"offset", offset}, {"bytes", bytes}},
+      core_->options().memory_timeout_ms);
+  return unpacked_u64(reply.value("digests", Json::array()));
+}
+
+std::vector<std::uint64_t> Client::digest(const std::string& region, std::uint64_t page_bytes,
+                                          std::span<const std::uint32_t> pages,
+                                          std::uint64_t offset) {
+  if (pages.empty()) return {};  // on the wire, no pages means every page
+  auto reply = core_->call("digest",
+                           {{"region", region},
+                            {"page_bytes", page_bytes},
+                            {"offset", offset},
+                            {"pages", packed(pages)}},
+                           core_->options().memory_timeout_ms);
+  return unpacked_u64(reply.value("digests", Json::array()));
+}
+
+// ---- transfers ----
+
+std::vector<Transfer> Client::submit(const std::vector<TransferSpec>& specs) {
+  std::vector<Transfer> transfers;
+  for (auto& state : core_->submit(specs)) transfers.emplace_back(std::move(state), core_);
+  return transfers;
+}
+
+Transfer Client::submit(const TransferSpec& spec) {
+  check_one_target(spec);
+  return submit(std::vector{spec}).front();
+}
+
+std::vector<Transfer> Client::transfer(const std::vector<TransferSpec>& specs) {
+  core_->refuse_on_own_thread("transfer");
+  auto transfers = submit(specs);
+  if (!transfers.empty()) transfers.front().id();  // all are accepted, or none
+  return transfers;
+}
+
+Transfer Client::transfer(const TransferSpec& spec) {
+  check_one_target(spec);
+  return transfer(std::vector{spec}).front();
+}
+
+void Client::cancel(const std::vector<std::uint64_t>& ids) {
+  core_->call("cancel", {{"ids", packed(std::span<const std::uint64_t>(ids))}});
+}
+
+std::vector<TransferInfo> Client::transfers(const std::vector<std::uint64_t>& ids,
+                                            std::uint32_t limit) {
+  Json fields{{"limit", limit}};
+  if (!ids.empty()) fields["ids"] = packed(std::span<const std::uint64_t>(ids));
+  auto reply = core_->call("transfers", std::move(fields));
+  return read_list(reply, "transfers", [](const Json& item) {
+    TransferInfo info;
+    if (is_terminal(item)) info.result = read_transfer_result(item);
+    info.id = item.value("id", std::uint64_t{0});
+    info.state = item.value("state", "");
+    info.json = to_text(item);
+    return info;
+  });
+}
+
+// ---- events ----
+
+Subscription Client::subscribe(const std::vector<std::string>& topics, EventCallback callback,
+                               std::optional<std::uint64_t> since) {
+  return Subscription(core_->subscribe(topics, std::move(callback), since));
+}
+
+// ---- the rest ----
+
+std::vector<NodeInfo> Client::nodes() {
+  return read_list(core_->call("nodes", Json::object()), "nodes", read_node);
+}
+
+std::string Client::status() { return call("status", "{}"); }
+
+std::string Client::call(const std::string& operation, const std::string& fields,
+                         std::uint32_t timeout_ms) {
+  auto parsed = Json::parse(fields, nullptr, false);
+  if (!parsed.is_object()) throw Error("INVALID_ARGUMENT", "fields must be a JSON object");
+  auto reply = core_->call(operation, std::move(parsed), timeout_ms);
+  drop_envelope(reply);
+  return to_text(std::move(reply));
+}
+
+}  // namespace penstock::client

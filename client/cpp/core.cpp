@@ -1,0 +1,450 @@
+#include "client/cpp/core.hpp"
+
+#include <algorithm>
+#include <future>
+#include <random>
+
+namespace penstock::client {
+namespace {
+
+using namespace std::chrono_literals;
+
+// An end that did not come is asked for after this long, and so often.
+constexpr auto kAskAfter = 1s;
+constexpr std::size_t kAskLimit = 1000;
+
+std::string random_identity() {
+  std::random_device random;
+  return "client-" + std::to_string(random()) + "-" + std::to_string(random());
+}
+
+Options checked(Options options) {
+  if (options.identity.empty()) options.identity = random_identity();
+  if (options.identity.size() > 255 || options.identity[0] == '\0') {
+    throw Error("INVALID_ARGUMENT",
+                "an identity has 1 to 255 bytes and does not start with a zero byte");
+  }
+  return options;
+}
+
+/// What may be asked again without harm, when the connection was lost before the answer.
+bool repeatable(const std::string& operation) {
+  constexpr std::array<std::string_view, 8> kRepeatable{"hello",     "regions", "nodes",  "status",
+                                                        "transfers", "cancel",  "digest", "fill"};
+  return std::ranges::find(kRepeatable, operation) != kRepeatable.end();
+}
+
+}  // namespace
+
+Core::Core(Options options)
+    : options_(std::move(options)), connection_(options_.endpoint, options_.identity) {}
+
+std::shared_ptr<Core> Core::open(Options options) {
+  std::shared_ptr<Core> core(new Core(checked(std::move(options))));
+  auto greeted = std::make_shared<std::promise<Outcome>>();
+  core->first_hello_ = [greeted](const Outcome& outcome) { greeted->set_value(outcome); };
+  // The thread holds the core: the last handle may go on that very thread.
+  core->thread_ = std::thread([core] { core->run(); });
+  auto outcome = greeted->get_future();
+  if (outcome.wait_for(std::chrono::milliseconds(core->timeout_ms())) !=
+      std::future_status::ready) {
+    auto error = core->no_answer({.operation = "hello", .timeout_ms = core->timeout_ms()});
+    core->close();
+    throw error;
+  }
+  auto greeting = outcome.get();
+  if (auto* error = std::get_if<Error>(&greeting)) {
+    core->close();
+    throw *error;
+  }
+  return core;
+}
+
+void Core::close() {
+  {
+    std::lock_guard lock(mutex_);
+    closing_ = true;
+  }
+  connection_.wake();
+  if (!thread_.joinable()) return;
+  if (on_own_thread()) {
+    thread_.detach();
+  } else {
+    thread_.join();
+  }
+}
+
+ServiceInfo Core::service() const {
+  std::lock_guard lock(mutex_);
+  return service_;
+}
+
+void Core::refuse_on_own_thread(const char* what) const {
+  if (!on_own_thread()) return;
+  throw Error("INVALID_ARGUMENT", std::string(what) +
+                                      " would wait for the thread that runs this callback; use "
+                                      "submit() and on_done(), or another thread");
+}
+
+Error Core::no_answer(const Request& request) const {
+  return Error("DEADLINE_EXCEEDED",
+               "no answer from " + options_.endpoint + " to '" + request.operation + "' within " +
+                   std::to_string(request.timeout_ms) + " ms; " +
+                   (connected_ ? "it is connected: is the service busy or stopped?"
+                               : "it is not connected: is penstockd running there?"));
+}
+
+// ---- asking ----
+
+void Core::post(Request request) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!closing_) {
+      posted_.push_back(std::move(request));
+      connection_.wake();
+      return;
+    }
+  }
+  request.done(Error("CANCELLED", "the client is closed"));
+}
+
+Json Core::call(const std::string& operation, Json fields, std::uint32_t timeout_ms) {
+  refuse_on_own_thread(operation.c_str());
+  auto answered = std::make_shared<std::promise<Outcome>>();
+  Request request{.id = next_id(),
+                  .operation = operation,
+                  .timeout_ms = timeout_ms != 0 ? timeout_ms : options_.timeout_ms,
+                  .repeatable = repeatable(operation),
+                  .done = [answered](const Outcome& outcome) { answered->set_value(outcome); }};
+  request.message = encode_request(request.id, operation, std::move(fields));
+  auto outcome = answered->get_future();
+  post(std::move(request));
+  auto answer = outcome.get();  // ends by the request's deadline or by close()
+  if (auto* error = std::get_if<Error>(&answer)) throw *error;
+  return std::get<Json>(std::move(answer));
+}
+
+std::vector<std::shared_ptr<TransferState>> Core::submit(const std::vector<TransferSpec>& specs) {
+  std::vector<std::shared_ptr<TransferState>> states;
+  bool keyed = !specs.empty();
+  bool any_key = false;
+  for (const auto& spec : specs) {
+    if (spec.targets.empty()) throw Error("INVALID_ARGUMENT", "a transfer needs a target");
+    for (std::size_t i = 0; i < spec.targets.size(); ++i) {
+      states.push_back(std::make_shared<TransferState>());
+    }
+    keyed = keyed && !spec.key.empty();
+    any_key = any_key || !spec.key.empty();
+  }
+  if (specs.empty()) return states;
+  Request request{.id = next_id(),
+                  .operation = "transfer",
+                  .timeout_ms = options_.timeout_ms,
+                  .repeatable = keyed,
+                  .done = [this, states, any_key](const Outcome& outcome) {
+                    on_accepted(states, any_key, outcome);
+                  }};
+  request.message = encode_transfer(request.id, specs);
+  post(std::move(request));
+  return states;
+}
+
+std::shared_ptr<SubscriptionState> Core::subscribe(const std::vector<std::string>& topics,
+                                                   EventCallback callback,
+                                                   std::optional<std::uint64_t> since) {
+  refuse_on_own_thread("subscribe");
+  std::shared_ptr<SubscriptionState> state;
+  std::vector<std::string> all_topics = topics;
+  {
+    std::lock_guard lock(mutex_);
+    std::erase_if(subscriptions_, [](auto& subscription) { return subscription->stopped(); });
+    state = std::make_shared<SubscriptionState>(topics, std::move(callback),
+                                                since.value_or(last_sequence_));
+    for (const auto& other : subscriptions_) {
+      all_topics.insert(all_topics.end(), other->topics().begin(), other->topics().end());
+    }
+    subscriptions_.push_back(state);
+  }
+  std::ranges::sort(all_topics);
+  all_topics.erase(std::unique(all_topics.begin(), all_topics.end()), all_topics.end());
+  Json fields{{"topics", all_topics}};
+  if (since) fields["since"] = *since;
+  try {
+    auto reply = call("subscribe", std::move(fields));
+    if (!since) start_from_now(*state, reply);
+  } catch (const Error&) {
+    state->stop();
+    throw;
+  }
+  return state;
+}
+
+void Core::start_from_now(SubscriptionState& subscription, const Json& reply) {
+  auto newest = reply.find("seq");
+  if (newest == reply.end() || !newest->is_number_unsigned()) return;
+  subscription.skip_to(newest->get<std::uint64_t>());
+  std::lock_guard lock(mutex_);
+  last_sequence_ = std::max(last_sequence_, newest->get<std::uint64_t>());
+}
+
+// ---- the client's thread ----
+
+void Core::run() {
+  thread_id_ = std::this_thread::get_id();
+  const Connection::Listener listener{
+      .connected = [this] { on_connected(); },
+      .disconnected = [this] { on_disconnected(); },
+      .message = [this](std::span<const std::uint8_t> message) { on_message(message); }};
+  for (;;) {
+    take_posted();
+    {
+      std::lock_guard lock(mutex_);
+      if (closing_) break;
+    }
+    connection_.poll(until_next_deadline(), listener);
+    check_time();
+  }
+  end_everything();
+}
+
+void Core::take_posted() {
+  std::vector<Request> posted;
+  {
+    std::lock_guard lock(mutex_);
+    posted.swap(posted_);
+  }
+  for (auto& request : posted) add(std::move(request));
+}
+
+void Core::add(Request request) {
+  if (request.operation == "transfer") waiting_.request_sent();
+  auto& added = pending_.add(std::move(request), Clock::now());
+  if (greeted_) send(added);
+}
+
+void Core::send(Request& request) {
+  if (!connection_.send(request.message)) return;  // on_connected() comes, then it is sent
+  request.sent = true;
+  if (!request.repeatable) request.message = {};  // page lists can be large
+}
+
+void Core::ask(const std::string& operation, Json fields,
+               std::function<void(const Outcome&)> done) {
+  Request request{.id = next_id(),
+                  .operation = operation,
+                  .timeout_ms = options_.timeout_ms,
+                  .done = std::move(done)};
+  request.message = encode_request(request.id, operation, std::move(fields));
+  add(std::move(request));
+}
+
+std::chrono::milliseconds Core::until_next_deadline() const {
+  auto next = next_check_;
+  if (auto deadline = pending_.next_deadline()) next = std::min(next, *deadline);
+  auto wait = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now());
+  return std::max(wait, 0ms);
+}
+
+void Core::on_message(std::span<const std::uint8_t> message) {
+  last_heard_ = Clock::now();
+  try {
+    auto body = decode_message(message);
+    body.contains("event") ? on_event(body) : on_reply(body);
+  } catch (const Error&) {
+    // Not understood: the request that it answers, if any, ends by its deadline.
+  } catch (const Json::exception&) {
+  }
+}
+
+void Core::on_reply(const Json& reply) {
+  if (!reply.contains("id") || !reply["id"].is_number_unsigned()) return;
+  auto request = pending_.take(reply["id"].get<std::uint64_t>());
+  if (!request) return;  // too late, or answered twice
+  auto ok = reply.find("ok");
+  bool good = ok != reply.end() && ok->is_boolean() && ok->get<bool>();
+  request->done(good ? Outcome(reply) : Outcome(read_error(reply)));
+}
+
+void Core::on_event(const Json& body) {
+  auto event = read_event(body);
+  if (auto* result = std::get_if<TransferResult>(&event.body)) waiting_.end(*result);
+  std::vector<std::shared_ptr<SubscriptionState>> subscriptions;
+  {
+    std::lock_guard lock(mutex_);
+    last_sequence_ = std::max(last_sequence_, event.sequence);
+    subscriptions = subscriptions_;
+  }
+  if (subscriptions.empty()) return;
+  event.json = to_text(body);
+  for (auto& subscription : subscriptions) subscription->deliver(event);
+}
+
+// ---- a connection, the first or another ----
+
+void Core::on_connected() {
+  connected_ = true;
+  ++connections_;
+  asking_ = false;
+  say_hello();
+}
+
+void Core::on_disconnected() {
+  connected_ = false;
+  greeted_ = false;
+}
+
+void Core::say_hello() {
+  Request hello{.id = next_id(),
+                .operation = "hello",
+                .timeout_ms = options_.timeout_ms,
+                .done = [this, connection = connections_](const Outcome& outcome) {
+                  on_hello(connection, outcome);
+                }};
+  hello.message = encode_request(hello.id, "hello", {{"client", options_.client}});
+  send(pending_.add(std::move(hello), Clock::now()));
+}
+
+void Core::on_hello(std::uint64_t connection, const Outcome& outcome) {
+  if (connection != connections_ || !connected_) return;
+  auto result = outcome;
+  try {
+    if (auto* hello = std::get_if<Json>(&outcome)) resume(read_service(*hello));
+  } catch (const Error& error) {
+    result = error;
+  }
+  if (auto first_hello = std::exchange(first_hello_, nullptr)) first_hello(result);
+  auto* error = std::get_if<Error>(&result);
+  if (error != nullptr && error->code() == "DEADLINE_EXCEEDED") say_hello();
+}
+
+void Core::resume(const ServiceInfo& now) {
+  bool restarted = false;
+  {
+    std::lock_guard lock(mutex_);
+    restarted = service_.incarnation != 0 && service_.incarnation != now.incarnation;
+    service_ = now;
+    if (restarted) {
+      last_sequence_ = 0;
+      for (auto& subscription : subscriptions_) subscription->start_over();
+    }
+  }
+  if (restarted) {
+    waiting_.lose_before(connections_, Error("PEER_LEFT", "the service at " + options_.endpoint +
+                                                              " was restarted meanwhile"));
+  }
+  greeted_ = true;
+  for (auto* request : pending_.to_send()) send(*request);
+  if (connections_ == 1) return;
+  subscribe_again();
+  ask_for_waiting(0s);
+}
+
+void Core::subscribe_again() {
+  std::vector<std::string> topics;
+  std::uint64_t since = 0;
+  {
+    std::lock_guard lock(mutex_);
+    for (auto& subscription : subscriptions_) {
+      if (subscription->stopped()) continue;
+      topics.insert(topics.end(), subscription->topics().begin(), subscription->topics().end());
+    }
+    since = last_sequence_;
+  }
+  if (topics.empty()) return;
+  std::ranges::sort(topics);
+  topics.erase(std::unique(topics.begin(), topics.end()), topics.end());
+  ask("subscribe", {{"topics", topics}, {"since", since}}, [](const Outcome&) {});
+}
+
+// ---- transfers ----
+
+void Core::on_accepted(const std::vector<std::shared_ptr<TransferState>>& states, bool ask_at_once,
+                       const Outcome& outcome) {
+  struct Answered {
+    WaitingTransfers& waiting;
+    ~Answered() { waiting.request_answered(); }
+  } answered{waiting_};
+  if (auto* error = std::get_if<Error>(&outcome)) return end_unaccepted(states, *error);
+  std::vector<std::uint64_t> ids;
+  try {
+    ids = unpacked_u64(std::get<Json>(outcome).value("ids", Json::array()));
+  } catch (const Error& error) {
+    return end_unaccepted(states, error);
+  }
+  if (ids.size() != states.size()) {
+    return end_unaccepted(states, Error("INTERNAL",
+                                        "the service gave another number of ids than "
+                                        "there were targets"));
+  }
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    waiting_.accept(ids[i], states[i], connections_, Clock::now());
+  }
+  // A repeated key may name a transfer whose end was told long ago.
+  if (ask_at_once) ask_for(ids);
+}
+
+void Core::end_unaccepted(const std::vector<std::shared_ptr<TransferState>>& states,
+                          const Error& error) {
+  bool unknown = error.code() == "CANCELLED" || error.code() == "INTERNAL" ||
+                 error.code() == "DEADLINE_EXCEEDED";
+  auto state = unknown ? TransferResult::State::kLost : TransferResult::State::kRefused;
+  for (const auto& transfer : states) transfer->end(untold(state, 0, error));
+}
+
+void Core::ask_for_waiting(Clock::duration age) {
+  if (asking_) return;
+  auto ids = waiting_.to_ask(Clock::now(), age, kAskLimit);
+  if (!ids.empty()) ask_for(ids);
+}
+
+void Core::ask_for(const std::vector<std::uint64_t>& ids) {
+  asking_ = true;
+  Json fields{{"ids", packed(std::span<const std::uint64_t>(ids))}, {"limit", ids.size()}};
+  ask("transfers", std::move(fields),
+      [this, ids, connection = connections_](const Outcome& outcome) {
+        // Another life of the service may have other transfers under the same ids.
+        if (connection != connections_) return;
+        asking_ = false;
+        if (auto* reply = std::get_if<Json>(&outcome)) on_asked(ids, *reply);
+      });
+}
+
+void Core::on_asked(const std::vector<std::uint64_t>& ids, const Json& reply) {
+  std::set<std::uint64_t> known;
+  for (const auto& transfer : reply.value("transfers", Json::array())) {
+    auto id = transfer.value("id", std::uint64_t{0});
+    if (transfer.value("state", "") != "unknown") known.insert(id);
+    if (is_terminal(transfer)) waiting_.end(read_transfer_result(transfer));
+  }
+  for (auto id : ids) {
+    if (known.contains(id)) continue;
+    waiting_.lose(id, Error("NOT_FOUND", "the service no longer knows transfer " +
+                                             std::to_string(id) + "; its end was not kept"));
+  }
+}
+
+// ---- time ----
+
+void Core::check_time() {
+  auto now = Clock::now();
+  for (auto& request : pending_.take_expired(now)) request.done(no_answer(request));
+  if (now < next_check_) return;
+  next_check_ = now + kAskAfter;
+  ask_for_waiting(kAskAfter);
+  if (now - last_heard_ >= std::chrono::milliseconds(options_.lost_after_ms)) {
+    waiting_.lose_before(
+        UINT64_MAX,
+        Error("PEER_UNREACHABLE", "the service at " + options_.endpoint + " has not answered for " +
+                                      std::to_string(options_.lost_after_ms) + " ms"));
+  }
+}
+
+void Core::end_everything() {
+  take_posted();
+  Error closed("CANCELLED", "the client was closed before the answer");
+  for (auto& request : pending_.take_all()) request.done(closed);
+  waiting_.lose_before(UINT64_MAX,
+                       Error("CANCELLED", "the client was closed; the transfer goes on"));
+}
+
+}  // namespace penstock::client

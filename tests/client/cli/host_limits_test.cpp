@@ -1,0 +1,79 @@
+// The doctor's judgement over facts that the test makes up.
+#include "client/cli/host_limits.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace penstock::cli {
+namespace {
+
+using Severity = Finding::Severity;
+using testing::HasSubstr;
+
+HostFacts healthy() {
+  HostFacts facts;
+  facts.open_files = 65536;
+  facts.locked_bytes = kUnlimited;
+  facts.shared_total_bytes = std::uint64_t{8} << 30;
+  facts.shared_free_bytes = std::uint64_t{8} << 30;
+  facts.memory_bytes = std::uint64_t{16} << 30;
+  facts.allowed_cpus = 4;
+  facts.online_cpus = 4;
+  facts.allowed_cpu_list = "0-3";
+  return facts;
+}
+
+Finding finding_of(const HostFacts& facts, const std::string& subject) {
+  auto findings = judge(facts);
+  auto found = std::ranges::find(findings, subject, &Finding::subject);
+  return found == findings.end() ? Finding{} : *found;
+}
+
+TEST(HostLimits, AHealthyMachineHasNoFindings) {
+  for (const auto& finding : judge(healthy())) {
+    EXPECT_EQ(finding.severity, Severity::kOk) << finding.subject;
+    EXPECT_EQ(finding.advice, "") << finding.subject;
+  }
+  EXPECT_FALSE(has_problem(judge(healthy())));
+}
+
+TEST(HostLimits, FewOpenFilesAreToldWithTheCommandThatRaisesThem) {
+  auto facts = healthy();
+  facts.open_files = 1024;
+  EXPECT_EQ(finding_of(facts, "open files").severity, Severity::kWarning);
+  EXPECT_THAT(finding_of(facts, "open files").advice, HasSubstr("ulimit -n"));
+  facts.open_files = 64;
+  EXPECT_EQ(finding_of(facts, "open files").severity, Severity::kProblem);
+}
+
+TEST(HostLimits, LockedMemoryMattersOnlyWhereTheProviderPins) {
+  auto facts = healthy();
+  facts.locked_bytes = 64 << 10;
+  EXPECT_EQ(finding_of(facts, "locked memory").severity, Severity::kOk);
+  facts.provider_locks_memory = true;
+  EXPECT_EQ(finding_of(facts, "locked memory").severity, Severity::kProblem);
+  EXPECT_THAT(finding_of(facts, "locked memory").advice, HasSubstr("LimitMEMLOCK"));
+}
+
+TEST(HostLimits, LittleOrNoSharedMemoryIsTold) {
+  auto facts = healthy();
+  facts.shared_free_bytes = std::uint64_t{500} << 20;
+  EXPECT_EQ(finding_of(facts, "shared memory").severity, Severity::kWarning);
+  facts.shared_free_bytes = 1 << 20;
+  EXPECT_EQ(finding_of(facts, "shared memory").severity, Severity::kProblem);
+  EXPECT_THAT(finding_of(facts, "shared memory").found, HasSubstr("1.0 MiB free of 8.0 GiB"));
+  facts.shared_total_bytes.reset();
+  EXPECT_THAT(finding_of(facts, "shared memory").found, HasSubstr("not mounted"));
+}
+
+TEST(HostLimits, ASingleCpuIsAWarning) {
+  auto facts = healthy();
+  facts.allowed_cpus = 1;
+  EXPECT_EQ(finding_of(facts, "CPUs").severity, Severity::kWarning);
+  EXPECT_FALSE(has_problem(judge(facts)));
+}
+
+}  // namespace
+}  // namespace penstock::cli
