@@ -1,0 +1,89 @@
+// penstock topology
+#include "transport/topology/topology.hpp"
+
+#include <fmt/format.h>
+
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "apps/penstock/commands.hpp"
+#include "transport/topology/core_plan.hpp"
+#include "transport/topology/pairing.hpp"
+#include "transport/topology/print.hpp"
+
+namespace penstock::app {
+namespace {
+
+struct TopologyArguments {
+  std::string xml;
+  std::string provider;
+};
+
+template <class T>
+T value_or_exit(Result<T> result) {
+  if (result) return std::move(*result);
+  throw Exit(ExitCode::kFailed,
+             fmt::format("{}: {}", name_of(result.error().code), result.error().message));
+}
+
+/// Of a saved machine, what its cards would be; of this one, what libfabric offers.
+std::vector<CardOffer> offers_of(const Topology& topology, const TopologyArguments& arguments) {
+  if (!arguments.xml.empty()) return cards_in_topology(topology, arguments.provider);
+  return value_or_exit(list_cards(arguments.provider));
+}
+
+nlohmann::json json_of(const std::vector<CardOffer>& offers, const std::vector<DevicePlan>& devices,
+                       const CorePlan& cores) {
+  auto list = nlohmann::json::array();
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    const auto& device = devices[i];
+    auto cards = nlohmann::json::array();
+    for (const auto& card : device.cards) {
+      const auto& offer = offers.at(card.offer);
+      cards.push_back({{"domain", offer.domain},
+                       {"bus", offer.bus},
+                       {"address", offer.address},
+                       {"numa_node", offer.numa_node},
+                       {"why", card.why}});
+    }
+    int cpu = -1;
+    for (const auto& poller : cores.pollers) {
+      for (auto served : poller.devices) cpu = served == i ? poller.cpu : cpu;
+    }
+    list.push_back({{"name", device.name},
+                    {"kind", device.kind == DeviceKind::kGpu ? "gpu" : "host"},
+                    {"bus", device.bus},
+                    {"numa_node", device.numa_node},
+                    {"poller_cpu", cpu},
+                    {"cards", std::move(cards)}});
+  }
+  return {{"devices", std::move(list)}, {"warnings", cores.warnings}};
+}
+
+void run(const Globals& globals, const TopologyArguments& arguments) {
+  auto topology = value_or_exit(arguments.xml.empty() ? Topology::discover()
+                                                      : Topology::from_xml(arguments.xml));
+  auto offers = offers_of(topology, arguments);
+  std::vector<std::string> gpus;
+  for (const auto& gpu : topology.gpus()) gpus.push_back(gpu.bus);
+  auto devices = value_or_exit(pair_devices(topology, offers, gpus));
+  auto cores = plan_cores(topology, devices);
+  if (globals.json) return print_json(json_of(offers, devices, cores).dump());
+  std::cout << print_topology(topology, offers, devices, cores);
+}
+
+}  // namespace
+
+void add_topology(CLI::App& app, Globals& globals) {
+  auto arguments = std::make_shared<TopologyArguments>();
+  auto* topology = app.add_subcommand(
+      "topology", "The machine, and which cards would serve which device; asks no service");
+  topology->add_option("--xml", arguments->xml, "A machine saved with: lstopo FILE.xml");
+  topology->add_option("--provider", arguments->provider, "tcp, shm, verbs or efa")
+      ->default_val("tcp");
+  topology->footer("Example: penstock topology --xml p5.xml --provider efa");
+  topology->callback([&globals, arguments] { run(globals, *arguments); });
+}
+
+}  // namespace penstock::app
