@@ -20,7 +20,7 @@ nlohmann::json to_json(const Error& error);
 /// How a transfer ended; the body of its one terminal event.
 struct TransferResult {
   enum class State : unsigned char { kDone, kFailed, kCancelled, kExpired };
-  /// Whether the other node's pages are quiet too; kNone when the remote was never involved.
+  /// Whether the other node's pages are quiet too.
   enum class Remote : unsigned char { kQuiet, kUnreachable };
 
   std::uint64_t id = 0;

@@ -238,13 +238,11 @@ std::vector<Field> data_path_fields() {
       field("devices.override", read_overrides, AT(devices.overrides)),
       field("timeouts.open_ms", timeout_ms(), AT(timeouts.open)),
       field("timeouts.connect_ms", timeout_ms(), AT(timeouts.connect)),
-      field("timeouts.handshake_ms", timeout_ms(), AT(timeouts.handshake)),
       field("timeouts.grace_min_ms", timeout_ms(), AT(timeouts.grace_min)),
       field("timeouts.grace_max_ms", timeout_ms(), AT(timeouts.grace_max)),
       field("timeouts.fence_ms", timeout_ms(), AT(timeouts.fence)),
       field("timeouts.transfer_default_ms", timeout_ms(), AT(timeouts.transfer_default)),
       field("timeouts.drain_ms", timeout_ms(0), AT(timeouts.drain)),
-      field("timeouts.card_stall_ms", timeout_ms(), AT(timeouts.card_stall)),
       field("timeouts.lease_extra_ms", timeout_ms(), AT(timeouts.lease_extra)),
   };
 }

@@ -84,13 +84,11 @@ struct DeviceSettings {
 struct TimeoutSettings {
   std::chrono::milliseconds open{2000};
   std::chrono::milliseconds connect{5000};
-  std::chrono::milliseconds handshake{2000};
   std::chrono::milliseconds grace_min{250};
   std::chrono::milliseconds grace_max{2000};
   std::chrono::milliseconds fence{2000};
   std::chrono::milliseconds transfer_default{60000};
   std::chrono::milliseconds drain{30000};
-  std::chrono::milliseconds card_stall{500};
   std::chrono::milliseconds lease_extra{5000};
   bool operator==(const TimeoutSettings&) const = default;
 };
