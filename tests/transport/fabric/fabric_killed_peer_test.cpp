@@ -81,13 +81,23 @@ TEST(KilledPeer, EveryWriteThatWasOutEndsAsAnError) {
     for (std::size_t i = 0; i < count; ++i) ++(completions[i].ok ? well : badly);
   };
   const auto deadline = SteadyClock::now() + 20s;
-  while (posted < contexts.size() && SteadyClock::now() < deadline) {
-    if ((*nic)->post(request, &contexts[posted]).status == PostStatus::kPosted) {
-      ++posted;
-    } else {
-      poll();
+  const auto post_until = [&](std::size_t wanted) {
+    while (posted < wanted && SteadyClock::now() < deadline) {
+      if ((*nic)->post(request, &contexts[posted]).status == PostStatus::kPosted) {
+        ++posted;
+      } else {
+        poll();
+      }
     }
-  }
+  };
+  // The first proves the connection. Then the peer stands still: however fast the machine is, it
+  // confirms none of the rest.
+  post_until(1);
+  while (well + badly < 1 && SteadyClock::now() < deadline) poll();
+  ASSERT_EQ(well, 1u);
+  kill(child, SIGSTOP);
+  ASSERT_EQ(waitpid(child, nullptr, WUNTRACED), child);
+  post_until(contexts.size());
   ASSERT_EQ(posted, contexts.size());
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
