@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "actors/device/staging_pool.hpp"
 #include "actors/wire/message.hpp"
 #include "actors/worker.hpp"
 #include "transport/poller/poller.hpp"
@@ -37,6 +38,7 @@ struct LocalDevice {
   std::vector<std::string> card_names;
   std::vector<FabricAddress> control_addresses;  // by card
   std::unique_ptr<InboundBoard> inbound;
+  std::shared_ptr<StagingPool> staging;  // null: nothing is packed here
   std::unique_ptr<Poller> poller;
   std::unique_ptr<Worker> registrar;
   std::unique_ptr<Worker> copier;

@@ -79,6 +79,7 @@ struct PeerUp {
   std::string node;
   Incarnation peer = 0;
   caf::actor actor;
+  std::vector<std::string> devices;  // of the peer
 };
 struct PeerDown {
   std::string node;
@@ -101,11 +102,13 @@ struct PeerAsked {
   Incarnation peer = 0;
   std::uint64_t sequence = 0;
   Question question;
+  std::vector<LinkId> links{};  // with an Open that asks for staging: ours to its device
 };
 /// A fence without a device: its initiator never saw an OPEN_OK.
 struct ForgetTransfer {
   Incarnation peer = 0;
   TransferId transfer = 0;
+  std::uint64_t sequence = 0;  // of the fence
 };
 struct CopyEnded {
   TransferId transfer = 0;
@@ -115,6 +118,12 @@ struct CopyEnded {
 struct RegionRekeyed {
   std::string region;
   std::uint16_t nic = 0;
+};
+/// Links of this device to a device of the peer's work again: these are the ones to use now.
+struct LinksBack {
+  Incarnation peer = 0;
+  std::string remote_device;
+  std::shared_ptr<std::vector<Peer::PathCard>> links;
 };
 struct AskSnapshot {};
 struct DrainDevice {};
@@ -139,6 +148,19 @@ struct LinkTrouble {
   LinkId link = 0;
   Error error;
 };
+struct LinkStandsStill {
+  LinkId link = 0;
+};
+/// A card of ours is down, or up again.
+struct OurCardChanged {
+  std::size_t device = 0;
+  std::uint16_t nic = 0;
+  bool up = true;
+};
+/// A device has forgotten what a fence without a device names.
+struct Forgotten {
+  std::uint64_t sequence = 0;
+};
 struct InboundMoved {};
 struct PeerClose {
   Error error;
@@ -148,6 +170,12 @@ struct PeerClose {
 
 struct NicChanged {
   NicState state;
+};
+/// How the card appears from one peer.
+struct CardSeen {
+  Incarnation peer = 0;
+  CardView view = CardView::kUnknown;
+  std::string why;
 };
 struct AskNicHealth {};
 struct NicHealth {
@@ -197,9 +225,14 @@ PENSTOCK_MESSAGE(penstock::PeerReceive)
 PENSTOCK_MESSAGE(penstock::PeerAsk)
 PENSTOCK_MESSAGE(penstock::PeerAnswer)
 PENSTOCK_MESSAGE(penstock::LinkTrouble)
+PENSTOCK_MESSAGE(penstock::Forgotten)
 PENSTOCK_MESSAGE(penstock::InboundMoved)
 PENSTOCK_MESSAGE(penstock::PeerClose)
 PENSTOCK_MESSAGE(penstock::NicChanged)
+PENSTOCK_MESSAGE(penstock::CardSeen)
+PENSTOCK_MESSAGE(penstock::LinksBack)
+PENSTOCK_MESSAGE(penstock::LinkStandsStill)
+PENSTOCK_MESSAGE(penstock::OurCardChanged)
 PENSTOCK_MESSAGE(penstock::AskNicHealth)
 PENSTOCK_MESSAGE(penstock::NicHealth)
 PENSTOCK_MESSAGE(penstock::DeviceSnapshot)

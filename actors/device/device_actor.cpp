@@ -34,8 +34,8 @@ class DeviceActor : public caf::event_based_actor {
       : caf::event_based_actor(config),
         setup_(std::move(setup)),
         outbound_(setup_.outbound, outbound_port()),
-        inbound_(setup_.inbound, setup_.device->inbound->cards(), *setup_.regions, inbound_port()) {
-  }
+        inbound_(setup_.inbound, setup_.device->inbound->cards(), *setup_.regions,
+                 setup_.device->staging, inbound_port()) {}
 
   caf::behavior make_behavior() override {
     return {
@@ -60,6 +60,7 @@ class DeviceActor : public caf::event_based_actor {
         [this](const PeerUp& up) {
           peers_[up.peer] = up.actor;
           outbound_.peer_up(up.node, up.peer, Clock::now());
+          warm_up(up);
           schedule();
         },
         [this](const PeerDown& down) {
@@ -79,6 +80,8 @@ class DeviceActor : public caf::event_based_actor {
         },
         [this](const ForgetTransfer& forget) {
           inbound_.forget(forget.peer, forget.transfer, Clock::now());
+          if (auto found = peers_.find(forget.peer); found != peers_.end())
+            tell(found->second, Forgotten{forget.sequence});
           schedule();
         },
         [this](const CopyEnded& ended) {
@@ -87,6 +90,10 @@ class DeviceActor : public caf::event_based_actor {
         },
         [this](const RegionRekeyed& rekeyed) {
           inbound_.rekeyed(rekeyed.region, rekeyed.nic, Clock::now());
+          schedule();
+        },
+        [this](const LinksBack& back) {
+          outbound_.links_back(back.peer, back.remote_device, *back.links);
           schedule();
         },
         [this](const AskSnapshot&) {
@@ -164,6 +171,15 @@ class DeviceActor : public caf::event_based_actor {
     };
   }
 
+  void warm_up(const PeerUp& up) {
+    if (!setup_.warm_up) return;
+    auto use = setup_.regions->use(scratch_of(setup_.device->name));
+    if (!use) return;
+    const auto scratch = std::make_shared<RegionUse>(std::move(*use));
+    for (const std::string& device : up.devices)
+      outbound_.warm_up(up.peer, up.node, device, scratch, Clock::now());
+  }
+
   void push(PollerCommand command) { setup_.device->poller->push(std::move(command)); }
 
   /// The peer is gone already; the answer must not come from within the question.
@@ -178,7 +194,7 @@ class DeviceActor : public caf::event_based_actor {
   void answer(const PeerAsked& asked) {
     const TimePoint now = Clock::now();
     if (auto* open = std::get_if<Open>(&asked.question))
-      return inbound_.open(asked.peer, asked.node, asked.sequence, *open, now);
+      return inbound_.open(asked.peer, asked.node, asked.sequence, *open, asked.links, now);
     if (auto* fin = std::get_if<Fin>(&asked.question))
       return inbound_.fin(asked.peer, asked.sequence, *fin, now);
     if (auto* fence = std::get_if<Fence>(&asked.question))
@@ -208,6 +224,7 @@ class DeviceActor : public caf::event_based_actor {
 
   void happened(QuantumDone& event) { outbound_.quantum_done(event); }
   void happened(TransferIdle& event) { outbound_.idle(event, Clock::now()); }
+  void happened(PackedDisarmed& event) { inbound_.disarmed(event.tag, Clock::now()); }
   void happened(ImmediateComplete& event) { inbound_.counted(event.immediate, Clock::now()); }
   void happened(LinkFailed& event) {
     for (auto& [incarnation, peer] : peers_) tell(peer, LinkTrouble{event.link, event.error});
@@ -219,6 +236,11 @@ class DeviceActor : public caf::event_based_actor {
   }
   void happened(NicState& event) {
     if (event.nic < setup_.nics.size()) tell(setup_.nics[event.nic], NicChanged{event});
+    for (auto& [incarnation, peer] : peers_)
+      tell(peer, OurCardChanged{setup_.device->index, event.nic, event.up});
+  }
+  void happened(LinkStill& event) {
+    for (auto& [incarnation, peer] : peers_) tell(peer, LinkStandsStill{event.link});
   }
   void happened(MessageReceived& event) {
     auto message = decode_message(event.payload);

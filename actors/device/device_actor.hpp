@@ -20,6 +20,7 @@ struct DeviceActorSetup {
   caf::actor node;
   std::vector<caf::actor> nics;  // by card
   Incarnation incarnation = 0;   // ours
+  bool warm_up = true;           // new peers
 };
 
 caf::actor spawn_device(caf::actor_system& system, DeviceActorSetup setup);

@@ -2,29 +2,34 @@
 
 #include <algorithm>
 
+#include "transport/packing/packed_buffer.hpp"
+
 namespace penstock {
 
-Inbound::Inbound(Options options, std::vector<InboundCard> cards, RegionTable& regions, Port port)
+Inbound::Inbound(Options options, std::vector<InboundCard> cards, RegionTable& regions,
+                 std::shared_ptr<StagingPool> staging, Port port)
     : options_(std::move(options)),
       cards_(std::move(cards)),
       regions_(regions),
+      staging_(std::move(staging)),
       port_(std::move(port)) {}
 
 // -- open ----------------------------------------------------------------------------------------
 
 void Inbound::open(Incarnation peer, const std::string& node, std::uint64_t sequence,
-                   const Open& question, TimePoint now) {
+                   const Open& question, std::vector<LinkId> credit_links, TimePoint now) {
   const Key key{peer, question.transfer};
   auto refuse = [&](Error error) { port_.answer(peer, sequence, Refused{std::move(error)}); };
   if (auto found = transfers_.find(key); found != transfers_.end()) {
     if (found->second.state == State::kEnded)
       return refuse({ErrorCode::kCancelled,
                      fmt::format("transfer {} has been fenced here", question.transfer)});
+    if (found->second.state == State::kDone) return port_.answer(peer, sequence, AlreadyDone{});
     return port_.answer(peer, sequence, found->second.answer);
   }
   if (draining_)
     return refuse({ErrorCode::kDraining, "the node is draining: send new work elsewhere"});
-  if (open_ >= options_.open_most)
+  if (open_ >= options_.open_most || transfers_.size() >= options_.known_most)
     return refuse(
         {ErrorCode::kResourceExhausted,
          fmt::format("{} transfers are open on device {}: try later", open_, options_.device)});
@@ -35,8 +40,12 @@ void Inbound::open(Incarnation peer, const std::string& node, std::uint64_t sequ
                    fmt::format("the transfer reaches byte {} of region '{}', which has {}",
                                question.end, question.region, (*use)->bytes)});
 
+  if (!question.data.bytes.empty())
+    return take_inline(key, node, sequence, question, std::move(*use), now);
+
   Transfer& transfer = transfers_[key];
   transfer.node = node;
+  transfer.opened_by = sequence;
   transfer.region = std::move(*use);
   transfer.direction = question.direction;
   transfer.notify = question.notify;
@@ -46,30 +55,85 @@ void Inbound::open(Incarnation peer, const std::string& node, std::uint64_t sequ
     by_immediate_.emplace(*transfer.immediate, key);
     port_.command(ArmImmediate{*transfer.immediate, question.chunks});
   }
-  transfer.answer = {options_.device, transfer.immediate, transfer.region->epoch,
-                     transfer.region->bytes, hand_keys(transfer)};
+  transfer.answer = {options_.device,
+                     transfer.immediate,
+                     transfer.region->epoch,
+                     transfer.region->bytes,
+                     hand_keys(transfer, transfer.region.region()),
+                     std::nullopt};
+  if (question.pack_slots > 0 && question.direction == Direction::kWrite && !credit_links.empty())
+    transfer.answer.staging = lend(transfer, question.pack_slots);
+  if (transfer.answer.staging)
+    port_.command(ArmPacked{question.transfer, transfer.lent, staging_->slot_bytes(),
+                            staging_->region()->memory, transfer.region->memory,
+                            std::move(credit_links)});
   ++open_;
   transfer.due = TimePoint::max();
   set_due(key, transfer, now + Milliseconds(question.lease_ms));
   port_.answer(peer, sequence, transfer.answer);
 }
 
-std::vector<RegionKey> Inbound::hand_keys(Transfer& transfer) const {
+/// The data came with the question: it is written here and now, and the transfer is done.
+void Inbound::take_inline(const Key& key, const std::string& node, std::uint64_t sequence,
+                          const Open& question, RegionUse use, TimePoint now) {
+  const auto refuse = [&](Error error) { port_.answer(key.first, sequence, Refused{error}); };
+  const auto newest = forgotten_opens_.find(key.first);
+  if (newest != forgotten_opens_.end() && sequence <= newest->second)
+    return refuse({ErrorCode::kUnsupported, "asked too long ago to come with its data"});
+  const auto copied = unpack(question.data.bytes, use->memory->bytes());
+  if (!copied) return refuse(copied.error());
+  if (*copied != question.bytes)
+    return refuse({ErrorCode::kInvalidArgument,
+                   fmt::format("the question came with {} bytes of {}", *copied, question.bytes)});
+  Transfer& transfer = transfers_[key];
+  transfer.opened_by = sequence;
+  transfer.node = node;
+  transfer.region = std::move(use);
+  transfer.notify = question.notify;
+  transfer.bytes = question.bytes;
+  transfer.due = TimePoint::max();
+  ++open_;
+  done(key, transfer, now);
+  port_.answer(key.first, sequence, AlreadyDone{});
+  last_word(key, transfer);
+}
+
+void Inbound::erase(std::map<Key, Transfer>::iterator transfer) {
+  free_slots(transfer->second);
+  std::uint64_t& newest = forgotten_opens_[transfer->first.first];
+  newest = std::max(newest, transfer->second.opened_by);
+  transfers_.erase(transfer);
+}
+
+std::vector<RegionKey> Inbound::hand_keys(Transfer& transfer,
+                                          std::shared_ptr<Region> region) const {
   std::vector<RegionKey> keys;
-  const auto exported = transfer.region->exported();
-  transfer.handed.assign(exported.size(), {});
+  const auto exported = region->exported();
   const auto cards = static_cast<std::uint16_t>(exported.size());
+  std::erase_if(transfer.handed, [&](const Handed& each) { return each.region == region; });
+  Handed& handed = transfer.handed.emplace_back();
+  handed.keys.resize(cards);
   for (std::uint16_t i = 0; i < cards; ++i) {
     // While a card is being rekeyed nobody can say which key is meant.
-    if (!exported[i] || rekeying_.contains({transfer.region.region(), i})) continue;
-    transfer.handed[i] = exported[i];
+    if (!exported[i] || rekeying_.contains({region, i})) continue;
+    handed.keys[i] = exported[i];
     keys.push_back({i, exported[i]->remote_base(), exported[i]->key()});
   }
+  handed.region = std::move(region);
   return keys;
 }
 
-bool Inbound::holds_key(const Transfer& transfer, std::uint16_t nic) {
-  return nic < transfer.handed.size() && !transfer.handed[nic].expired();
+std::optional<LentStaging> Inbound::lend(Transfer& transfer, std::uint32_t slots) {
+  if (!staging_ || !options_.immediate_data) return std::nullopt;
+  for (const std::uint64_t offset : staging_->lend(std::min(slots, options_.pack_slots_most))) {
+    if (const auto immediate = slots_.take())
+      transfer.lent.push_back({*immediate, offset});
+    else
+      staging_->give_back(offset);
+  }
+  if (transfer.lent.empty()) return std::nullopt;
+  return LentStaging{staging_->slot_bytes(), transfer.lent,
+                     hand_keys(transfer, staging_->region())};
 }
 
 // -- done ----------------------------------------------------------------------------------------
@@ -88,8 +152,13 @@ void Inbound::done(const Key& key, Transfer& transfer, TimePoint now) {
   if (!transfer.notify.empty())
     port_.notify({transfer.node, key.second, transfer.region->name, transfer.bytes,
                   std::move(transfer.notify)});
-  transfer.region.reset();
+  let_go(transfer);
   set_due(key, transfer, now + options_.remember);
+}
+
+void Inbound::let_go(Transfer& transfer) {
+  transfer.region.reset();
+  transfer.handed.clear();
 }
 
 void Inbound::fin(Incarnation peer, std::uint64_t sequence, const Fin& question, TimePoint now) {
@@ -103,11 +172,33 @@ void Inbound::fin(Incarnation peer, std::uint64_t sequence, const Fin& question,
                                              "ended or it was fenced",
                                              question.transfer)}});
   if (found->second.state == State::kOpen) done(key, found->second, now);
-  free_slot(found->second);
+  free_slots(found->second);
   port_.answer(peer, sequence, FinOk{});
+  last_word(key, found->second);
 }
 
-void Inbound::free_slot(Transfer& transfer) {
+/// Forgets the oldest of this peer's when there are too many. Not this one: it is the newest.
+void Inbound::last_word(const Key& key, Transfer& transfer) {
+  if (std::exchange(transfer.last_word, true)) return;
+  auto& known = last_words_[key.first];
+  known.push_back(key.second);
+  if (known.size() <= options_.remember_most) return;
+  const auto oldest = transfers_.find({key.first, known.front()});
+  known.pop_front();
+  if (oldest == transfers_.end()) return;  // long ago
+  due_.erase({oldest->second.due, oldest->first});
+  erase(oldest);
+}
+
+/// Nothing that the initiator posted can arrive any more.
+void Inbound::free_slots(Transfer& transfer) {
+  if (!transfer.lent.empty()) {
+    port_.command(DisarmPacked{transfer.lent, 0});
+    for (const StagingSlot& slot : std::exchange(transfer.lent, {})) {
+      slots_.give_back(slot.immediate);
+      staging_->give_back(slot.offset);
+    }
+  }
   if (!transfer.immediate) return;
   port_.command(DisarmImmediate{*transfer.immediate});
   by_immediate_.erase(*transfer.immediate);
@@ -128,11 +219,13 @@ void Inbound::fence(Incarnation peer, std::uint64_t sequence, const Fence& quest
   Transfer& transfer = found->second;
   switch (transfer.state) {
     case State::kDone:
-      free_slot(transfer);
-      return port_.answer(peer, sequence, AlreadyDone{});
+      free_slots(transfer);
+      port_.answer(peer, sequence, AlreadyDone{});
+      return last_word(key, transfer);
     case State::kEnded:
-      if (question.final) return port_.answer(peer, sequence, Fenced{cards_, {}});
-      return port_.answer(peer, sequence, Refused{cause_of(transfer)});
+      if (!question.final) return port_.answer(peer, sequence, Refused{cause_of(transfer)});
+      port_.answer(peer, sequence, Fenced{cards_, {}});
+      return last_word(key, transfer);
     case State::kFencing:
       transfer.sequence = sequence;
       transfer.final = question.final;
@@ -159,35 +252,54 @@ void Inbound::start_fence(const Key& key, Transfer& transfer, const std::vector<
     transfer.reopening.insert(card.nic);
     if (reopening_.insert(card.nic).second) port_.command(ReopenInbound{card.nic, generation});
   }
-  if (transfer.reopening.empty() && transfer.rekeying.empty()) fence_complete(key, transfer, now);
+  // Landed in a staging slot is not landed in the region: nothing more of it may be scattered.
+  if (!transfer.lent.empty()) {
+    transfer.disarming = next_tag_++;
+    disarming_.emplace(transfer.disarming, key);
+    port_.command(DisarmPacked{transfer.lent, transfer.disarming});
+  }
+  if (quiet(transfer)) fence_complete(key, transfer, now);
+}
+
+void Inbound::disarmed(std::uint64_t tag, TimePoint now) {
+  const auto found = disarming_.find(tag);
+  if (found == disarming_.end()) return;
+  const Key key = found->second;
+  disarming_.erase(found);
+  Transfer& transfer = transfers_.at(key);  // it stays while it is fencing
+  transfer.disarming = 0;
+  if (transfer.state == State::kFencing && quiet(transfer)) fence_complete(key, transfer, now);
 }
 
 void Inbound::void_key(Transfer& transfer, std::uint16_t nic) {
-  const auto region = transfer.region.region();
-  if (!rekeying_.contains({region, nic})) {
-    if (!holds_key(transfer, nic)) return;  // void already
-    rekeying_.emplace(region, nic);
-    port_.rekey(region, nic);
+  for (const Handed& handed : transfer.handed) {
+    if (!rekeying_.contains({handed.region, nic})) {
+      if (!handed.holds_key(nic)) continue;  // void already
+      rekeying_.emplace(handed.region, nic);
+      port_.rekey(handed.region, nic);
+    }
+    transfer.rekeying.emplace(handed.region, nic);
   }
-  transfer.rekeying.insert(nic);
 }
 
 void Inbound::fence_complete(const Key& key, Transfer& transfer, TimePoint now) {
-  free_slot(transfer);  // nothing that carries it can arrive, and re-posted chunks carry none
+  free_slots(transfer);  // nothing that carries it can arrive, and re-posted chunks carry none
   const auto sequence = std::exchange(transfer.sequence, std::nullopt);
   if (transfer.cause) {
     port_.broken(key.first, key.second, *transfer.cause);
     end(key, transfer, now);
     if (!sequence) return;
-    if (transfer.final) return port_.answer(key.first, *sequence, Fenced{cards_, {}});
-    return port_.answer(key.first, *sequence, Refused{cause_of(transfer)});
+    if (!transfer.final) return port_.answer(key.first, *sequence, Refused{cause_of(transfer)});
+    port_.answer(key.first, *sequence, Fenced{cards_, {}});
+    return last_word(key, transfer);
   }
-  Fenced answer{cards_, hand_keys(transfer)};
+  Fenced answer{cards_, hand_keys(transfer, transfer.region.region())};
   if (transfer.final)
     end(key, transfer, now);
   else
     transfer.state = State::kOpen;
   if (sequence) port_.answer(key.first, *sequence, std::move(answer));
+  if (transfer.final) last_word(key, transfer);
 }
 
 Error Inbound::cause_of(const Transfer& transfer) {
@@ -198,7 +310,7 @@ Error Inbound::cause_of(const Transfer& transfer) {
 void Inbound::end(const Key& key, Transfer& transfer, TimePoint now) {
   if (transfer.state != State::kEnded) --open_;
   transfer.state = State::kEnded;
-  transfer.region.reset();
+  let_go(transfer);
   transfer.notify.clear();
   set_due(key, transfer, now + options_.remember);
 }
@@ -212,9 +324,10 @@ void Inbound::forget(Incarnation peer, TransferId id, TimePoint now) {
     transfer.due = TimePoint::max();
     set_due(key, transfer, now + options_.remember);
   } else if (transfer.state == State::kOpen) {
-    free_slot(transfer);
+    free_slots(transfer);
     end(key, transfer, now);
   }
+  if (transfer.state == State::kEnded) last_word(key, transfer);
 }
 
 void Inbound::own_fence(const Key& key, Transfer& transfer, Error cause, TimePoint now) {
@@ -244,17 +357,17 @@ void Inbound::rekeyed(const std::string& region, std::uint16_t nic, TimePoint no
   std::erase_if(rekeying_,
                 [&](const auto& each) { return each.second == nic && each.first->name == region; });
   for (auto& [key, transfer] : transfers_)
-    if (transfer.region && transfer.region->name == region) transfer.rekeying.erase(nic);
+    std::erase_if(transfer.rekeying, [&](const auto& each) {
+      return each.second == nic && each.first->name == region;
+    });
   complete_fences(now);
 }
 
 void Inbound::complete_fences(TimePoint now) {
-  std::vector<Key> quiet;
+  std::vector<Key> ready;
   for (const auto& [key, transfer] : transfers_)
-    if (transfer.state == State::kFencing && transfer.reopening.empty() &&
-        transfer.rekeying.empty())
-      quiet.push_back(key);
-  for (const Key& key : quiet) fence_complete(key, transfers_.at(key), now);
+    if (transfer.state == State::kFencing && quiet(transfer)) ready.push_back(key);
+  for (const Key& key : ready) fence_complete(key, transfers_.at(key), now);
 }
 
 // -- peers, regions, time ------------------------------------------------------------------------
@@ -264,9 +377,10 @@ void Inbound::peer_down(Incarnation peer, const Error& error, TimePoint now) {
   for (auto it = transfers_.lower_bound({peer, 0});
        it != transfers_.end() && it->first.first == peer; ++it)
     keys.push_back(it->first);
+  last_words_.erase(peer);
   for (const Key& key : keys) {
     Transfer& transfer = transfers_.at(key);
-    if (transfer.state == State::kDone) free_slot(transfer);
+    if (transfer.state == State::kDone) free_slots(transfer);
     own_fence(key, transfer, error, now);
   }
 }
@@ -295,8 +409,7 @@ void Inbound::tick(TimePoint now) {
     Transfer& transfer = found->second;
     transfer.due = TimePoint::max();
     if (transfer.state == State::kDone || transfer.state == State::kEnded) {
-      free_slot(transfer);
-      transfers_.erase(found);
+      erase(found);
       continue;
     }
     const Error cause =

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -23,6 +24,7 @@
 #include "actors/device/outbound.hpp"
 #include "actors/device/region_table.hpp"
 #include "actors/device/slots.hpp"
+#include "actors/device/staging_pool.hpp"
 #include "actors/wire/message.hpp"
 #include "transport/poller/command.hpp"
 #include "transport/poller/event.hpp"
@@ -38,6 +40,14 @@ class Inbound {
     Milliseconds remember{60000};  // how long an ended transfer still answers by name
     Milliseconds grace_max{2000};  // how long a REVOKE may take before we fence by ourselves
     std::size_t open_most = 1u << 16;
+    /// So many of a peer's ended transfers are remembered at most once the peer has said its last
+    /// word about them (a Fin, a final Fence): from then on it asks nothing but repetitions, of
+    /// which the newest are far fewer.
+    std::size_t remember_most = 4096;
+    /// Open and remembered ones of all peers: more OPENs are refused until some are forgotten.
+    std::size_t known_most = 1u << 18;
+    /// Staging slots lent to one transfer.
+    std::uint32_t pack_slots_most = 16;
   };
   /// Effects. Called from within Inbound's functions; must not call back into it.
   struct Port {
@@ -51,11 +61,14 @@ class Inbound {
     std::function<void(Incarnation peer, TransferId, Error)> broken;
   };
 
-  Inbound(Options options, std::vector<InboundCard> cards, RegionTable& regions, Port port);
+  /// `staging` may be null: nothing is packed then.
+  Inbound(Options options, std::vector<InboundCard> cards, RegionTable& regions,
+          std::shared_ptr<StagingPool> staging, Port port);
 
   // -- questions of peers ------------------------------------------------------------------------
+  /// `credit_links`: ours to the initiator's device, for the credits of packed writes.
   void open(Incarnation peer, const std::string& node, std::uint64_t sequence, const Open& question,
-            TimePoint now);
+            std::vector<LinkId> credit_links, TimePoint now);
   void fin(Incarnation peer, std::uint64_t sequence, const Fin& question, TimePoint now);
   void fence(Incarnation peer, std::uint64_t sequence, const Fence& question, TimePoint now);
   /// A fence from an initiator that never saw our OPEN_OK: nothing was posted.
@@ -63,6 +76,7 @@ class Inbound {
 
   // -- what happens ------------------------------------------------------------------------------
   void counted(std::uint32_t immediate, TimePoint now);
+  void disarmed(std::uint64_t tag, TimePoint now);
   void reopened(const InboundReopened& event, TimePoint now);
   void rekeyed(const std::string& region, std::uint16_t nic, TimePoint now);
   /// The peer is gone or silent: its transfers here are fenced by us and ended.
@@ -82,6 +96,14 @@ class Inbound {
 
  private:
   using Key = std::pair<Incarnation, TransferId>;
+  /// Memory of ours that a peer has keys for.
+  struct Handed {
+    std::shared_ptr<Region> region;
+    std::vector<std::weak_ptr<MemoryRegistration>> keys;  // by card
+    /// Whether a key that the peer has for this card still opens it.
+    bool holds_key(std::uint16_t nic) const { return nic < keys.size() && !keys[nic].expired(); }
+  };
+  using Rekeying = std::set<std::pair<std::shared_ptr<Region>, std::uint16_t>>;  // card
   enum class State : unsigned char { kOpen, kFencing, kDone, kEnded };
   struct Transfer {
     State state = State::kOpen;
@@ -90,22 +112,30 @@ class Inbound {
     Direction direction = Direction::kWrite;
     std::optional<std::uint32_t> immediate;
     OpenOk answer;
+    std::uint64_t opened_by = 0;  // the sequence of its Open
     std::string notify;
     std::uint64_t bytes = 0;
-    TimePoint due;  // lease while open; when to forget once ended
-    std::vector<std::weak_ptr<MemoryRegistration>> handed;  // by card: whose keys the peer holds
+    TimePoint due;                  // lease while open; when to forget once ended
+    std::vector<Handed> handed;     // the region, and the staging memory when slots are lent
+    std::vector<StagingSlot> lent;  // of the staging memory
     // While fencing:
-    std::set<std::uint16_t> reopening;      // cards
-    std::set<std::uint16_t> rekeying;       // cards
+    std::set<std::uint16_t> reopening;  // cards
+    Rekeying rekeying;
+    std::uint64_t disarming = 0;            // the tag of the order to scatter nothing more
     std::optional<std::uint64_t> sequence;  // who asked; none: our own fence
     bool final = true;
     std::optional<Error> cause;  // of our own fence
+    bool last_word = false;      // the initiator asks nothing more about it
   };
 
+  void take_inline(const Key& key, const std::string& node, std::uint64_t sequence,
+                   const Open& question, RegionUse use, TimePoint now);
+  void erase(std::map<Key, Transfer>::iterator transfer);
   void set_due(const Key& key, Transfer& transfer, TimePoint due);
   void done(const Key& key, Transfer& transfer, TimePoint now);
+  void last_word(const Key& key, Transfer& transfer);
   void end(const Key& key, Transfer& transfer, TimePoint now);
-  void free_slot(Transfer& transfer);
+  void free_slots(Transfer& transfer);
   void start_fence(const Key& key, Transfer& transfer, const std::vector<Fence::Card>& cards,
                    TimePoint now);
   void void_key(Transfer& transfer, std::uint16_t nic);
@@ -113,21 +143,31 @@ class Inbound {
   void fence_complete(const Key& key, Transfer& transfer, TimePoint now);
   void complete_fences(TimePoint now);
   static Error cause_of(const Transfer& transfer);
-  /// The region's keys as they are now, for an answer to the transfer's initiator.
-  std::vector<RegionKey> hand_keys(Transfer& transfer) const;
-  /// Whether a key that the peer has for this card still opens the region.
-  static bool holds_key(const Transfer& transfer, std::uint16_t nic);
+  /// The keys of `region` as they are now, for an answer to the transfer's initiator.
+  std::vector<RegionKey> hand_keys(Transfer& transfer, std::shared_ptr<Region> region) const;
+  std::optional<LentStaging> lend(Transfer& transfer, std::uint32_t slots);
+  void let_go(Transfer& transfer);
+  static bool quiet(const Transfer& transfer) {
+    return transfer.reopening.empty() && transfer.rekeying.empty() && transfer.disarming == 0;
+  }
 
   Options options_;
   std::vector<InboundCard> cards_;
   RegionTable& regions_;
+  std::shared_ptr<StagingPool> staging_;
   Port port_;
   Slots slots_;
   std::map<Key, Transfer> transfers_;
   std::unordered_map<std::uint32_t, Key> by_immediate_;
   std::set<std::pair<TimePoint, Key>> due_;
+  std::map<Incarnation, std::deque<TransferId>> last_words_;  // oldest first
+  /// By peer: the newest Open of the transfers that were forgotten. An Open with data that is no
+  /// newer may be a repetition of one of them, whose data must not be written again.
+  std::map<Incarnation, std::uint64_t> forgotten_opens_;
   std::set<std::uint16_t> reopening_;
-  std::set<std::pair<std::shared_ptr<Region>, std::uint16_t>> rekeying_;
+  Rekeying rekeying_;
+  std::map<std::uint64_t, Key> disarming_;  // by tag
+  std::uint64_t next_tag_ = 1;
   std::size_t open_ = 0;
   bool draining_ = false;
 };

@@ -5,18 +5,6 @@
 #include "actors/device/landed.hpp"
 
 namespace penstock {
-namespace {
-
-using Outcome = TransferResult::State;
-using Remote = TransferResult::Remote;
-
-std::uint32_t milliseconds_between(TimePoint from, TimePoint to) {
-  const auto ms = std::chrono::duration_cast<Milliseconds>(to - from).count();
-  return static_cast<std::uint32_t>(std::clamp<long long>(ms, 0, 0xffffffffLL));
-}
-
-}  // namespace
-
 std::string_view name_of(Outbound::State state) {
   switch (state) {
     case Outbound::State::kQueued:
@@ -87,6 +75,8 @@ void Outbound::peer_down(const std::string& name, Incarnation peer, const Error&
                          TimePoint now) {
   Node& node = nodes_[name];
   if (node.up == peer) node.up.reset();
+  if (gone) last_fences_.peer_gone(peer);
+  if (gone) costs_.erase(peer);
   std::vector<TransferId> affected;
   for (auto& [id, transfer] : transfers_) {
     if (transfer.peer == peer) affected.push_back(id);
@@ -120,96 +110,32 @@ void Outbound::revoked(Incarnation peer, const std::string& region, std::uint64_
          now);
 }
 
-// -- opening -------------------------------------------------------------------------------------
-
-Outbound::Node::Queue& Outbound::queue_of(const Transfer& transfer) {
-  return nodes_[transfer.asked.node].lanes[transfer.asked.lane == Lane::kBulk];
-}
-
-void Outbound::open_waiting(Node& node, TimePoint now) {
-  for (auto& queue : node.lanes) {
-    while (node.up && queue.open < options_.open_per_node && !queue.waiting.empty()) {
-      Transfer& transfer = transfers_.at(*queue.waiting.begin());
-      queue.waiting.erase(queue.waiting.begin());
-      transfer.peer = *node.up;
-      ++queue.open;
-      open(transfer, now);
-    }
-  }
-}
-
-void Outbound::open(Transfer& transfer, TimePoint now) {
-  const Admitted& asked = transfer.asked;
-  const Plan& plan = *asked.plan;
-  const bool write = asked.direction == Direction::kWrite;
-  const bool counted = write && plan.chunks() > 0 && plan.chunks() <= options_.counted_chunks;
-  Open question;
-  question.transfer = asked.id;
-  question.region = asked.remote_region;
-  question.epoch = asked.remote_epoch;
-  question.direction = asked.direction;
-  question.end = write ? plan.destination_end() : plan.source_end();
-  question.bytes = plan.bytes();
-  question.chunks = counted ? static_cast<std::uint32_t>(plan.chunks()) : 0;
-  question.lease_ms = milliseconds_between(
-      now, asked.deadline + options_.grace_max + options_.fence + options_.lease_extra);
-  question.initiator_region = (*asked.local)->name;
-  question.notify = asked.notify;
-  const TimePoint due = std::min(asked.deadline, now + options_.open);
-  enter(transfer, State::kOpening, asked.deadline);
-  ask(transfer, std::move(question), due);
-}
-
-void Outbound::opened(Transfer& transfer, Result<Answer>& answer,
-                      Result<std::vector<Peer::PathCard>>& links, TimePoint now) {
-  if (!answer) {
-    tell(transfer, Fence{transfer.asked.id, "", {}, true}, now + options_.fence);
-    const bool late =
-        answer.error().code == ErrorCode::kPeerUnreachable && now >= transfer.asked.deadline;
-    return end(transfer, late ? Outcome::kExpired : Outcome::kFailed, answer.error(),
-               Remote::kQuiet, now);
-  }
-  auto* ok = std::get_if<OpenOk>(&*answer);
-  if (!ok || !links || links->empty()) {
-    if (ok) transfer.device = ok->device;
-    tell(transfer, Fence{transfer.asked.id, transfer.device, {}, true}, now + options_.fence);
-    Error error = !ok      ? Error{ErrorCode::kInternal, "the owner gave an answer of another kind"}
-                  : !links ? links.error()
-                           : Error{ErrorCode::kUnsupported, "no card here reaches the owner"};
-    return end(transfer, Outcome::kFailed, std::move(error), Remote::kQuiet, now);
-  }
-  transfer.device = ok->device;
-  transfer.epoch = ok->epoch;
-  transfer.keys = std::move(ok->keys);
-  transfer.immediate = ok->immediate;
-  transfer.links = std::move(*links);
-  if (transfer.asked.plan->chunks() == 0) {
-    transfer.last.complete = true;
-    return finish(transfer, now);
-  }
-  transfer.started_poller = true;
-  enter(transfer, State::kRunning, transfer.asked.deadline);
-  port_.command(StartTransfer{transfer.asked.id, transfer.asked.plan, transfer.asked.direction,
-                              transfer.asked.lane, (*transfer.asked.local)->local(),
-                              paths_of(transfer), transfer.immediate});
-  scheduler_.add(transfer.asked.id, transfer.peer, transfer.asked.lane, transfer.asked.weight,
-                 transfer.asked.plan->bytes());
-  grant();
-}
-
-std::vector<RemotePath> Outbound::paths_of(const Transfer& transfer) const {
-  std::vector<RemotePath> paths;
-  for (const auto& link : transfer.links)
-    for (const auto& key : transfer.keys)
-      if (key.nic == link.remote_nic)
-        paths.push_back({link.link, key.base, key.key, link.generation});
-  return paths;
-}
-
 // -- running -------------------------------------------------------------------------------------
 
 void Outbound::grant() {
   for (const Grant& grant : scheduler_.grants()) port_.command(grant);
+}
+
+// No fence is needed for this. What failed stays out until the transfer is fenced as a whole; what
+// goes over these links was never posted before, and the owner, who has the transfer open, takes it
+// as it would have taken it before. Where he does not (he fenced by himself) the keys are void.
+// Only the fence has to know: it names every link at the newest generation that was posted on.
+void Outbound::links_back(Incarnation peer, const std::string& device,
+                          const std::vector<Peer::PathCard>& links) {
+  for (auto& [id, transfer] : transfers_) {
+    if (transfer.peer != peer || transfer.device != device || transfer.asked.only_link) continue;
+    if (transfer.state != State::kRunning && transfer.state != State::kBackingOff) continue;
+    for (const auto& link : links) {
+      const auto same = [&](const auto& each) { return each.link == link.link; };
+      const auto known = std::find_if(transfer.links.begin(), transfer.links.end(), same);
+      if (known == transfer.links.end())
+        transfer.links.push_back(link);
+      else
+        known->generation = std::max(known->generation, link.generation);
+    }
+    if (transfer.state != State::kRunning) continue;  // its resume takes them all
+    port_.command(AddPaths{id, paths_over(links, transfer)});
+  }
 }
 
 void Outbound::quantum_done(const QuantumDone& event) {
@@ -261,131 +187,9 @@ void Outbound::finished(Transfer& transfer, const Result<Answer>& answer, TimePo
   if (answer) return end(transfer, Outcome::kDone, std::nullopt, Remote::kQuiet, now);
   Error error = answer.error();
   error.message = "every byte was delivered, but the owner did not confirm: " + error.message;
+  if (!transfer.peer_gone) keep_telling(transfer, now);
   end(transfer, Outcome::kFailed, std::move(error),
       transfer.peer_gone ? Remote::kQuiet : Remote::kUnreachable, now);
-}
-
-// -- stopping and fencing ------------------------------------------------------------------------
-
-void Outbound::stop(Transfer& transfer, Outcome outcome, Error reason, TimePoint now) {
-  switch (transfer.state) {
-    case State::kQueued:
-      return end(transfer, outcome, std::move(reason), Remote::kQuiet, now);
-    case State::kOpening:
-      // No write has left; an OPEN that arrives late is ended by this fence.
-      tell(transfer, Fence{transfer.asked.id, "", {}, true}, now + options_.fence);
-      return end(transfer, outcome, std::move(reason), Remote::kQuiet, now);
-    case State::kFinishing:
-      return;  // every byte has landed: the answer, or its deadline, ends it
-    case State::kStopping:
-    case State::kFencing:
-      if (!transfer.reason) {
-        transfer.reason = std::move(reason);
-        transfer.outcome = outcome;
-      }
-      return;
-    case State::kCopying:
-      if (transfer.reason) return;
-      transfer.reason = std::move(reason);
-      transfer.outcome = outcome;
-      transfer.stop_copy->store(true);
-      return enter(transfer, State::kCopying, TimePoint::max());
-    case State::kBackingOff:
-      transfer.reason = std::move(reason);
-      transfer.outcome = outcome;
-      transfer.last.dirty_nics.clear();  // fenced already
-      return fence(transfer, now);
-    case State::kRunning:
-      transfer.reason = std::move(reason);
-      transfer.outcome = outcome;
-      enter(transfer, State::kStopping, now + grace_of(transfer, now));
-      port_.command(StopTransfer{transfer.asked.id});
-      scheduler_.restart(transfer.asked.id, 0);  // gives its quanta to the others
-      return grant();
-  }
-}
-
-Milliseconds Outbound::grace_of(const Transfer& transfer, TimePoint now) const {
-  const double elapsed_ms =
-      std::chrono::duration<double, std::milli>(now - transfer.started).count();
-  const double done = static_cast<double>(transfer.last.completed_bytes);
-  if (done <= 0) return options_.grace_max;
-  const double posted = std::min(static_cast<double>(options_.window_bytes),
-                                 static_cast<double>(transfer.asked.plan->bytes()) - done);
-  const auto grace = Milliseconds(static_cast<long long>(4 * posted * elapsed_ms / done));
-  return std::clamp(grace, options_.grace_min, options_.grace_max);
-}
-
-void Outbound::fence(Transfer& transfer, TimePoint now) {
-  if (transfer.peer_gone || !transfer.peer)
-    return end(transfer, transfer.outcome, transfer.reason, Remote::kQuiet, now);
-  Fence question{transfer.asked.id, transfer.device, {}, transfer.reason.has_value()};
-  for (const auto& link : transfer.links) {
-    const auto& dirty = transfer.last.dirty_nics;
-    if (std::find(dirty.begin(), dirty.end(), link.local_nic) == dirty.end()) continue;
-    const auto same = [&](const Fence::Card& card) { return card.nic == link.remote_nic; };
-    if (std::none_of(question.cards.begin(), question.cards.end(), same))
-      question.cards.push_back({link.remote_nic, link.generation});
-  }
-  enter(transfer, State::kFencing, TimePoint::max());
-  ask(transfer, std::move(question), now + options_.fence);
-}
-
-void Outbound::fenced(Transfer& transfer, Result<Answer>& answer,
-                      Result<std::vector<Peer::PathCard>>& links, TimePoint now) {
-  if (!answer) {
-    const ErrorCode code = answer.error().code;
-    const bool gone = transfer.peer_gone || code == ErrorCode::kStalePeer;
-    const bool refused =
-        !gone && code != ErrorCode::kPeerUnreachable && code != ErrorCode::kPeerLeft;
-    if (!transfer.reason) {
-      transfer.reason = answer.error();
-      if (transfer.last.error)
-        transfer.reason->message += "; before: " + transfer.last.error->message;
-      transfer.outcome = Outcome::kFailed;
-    }
-    // The owner does not let us go on; it still tells whether its pages are quiet.
-    if (refused && !transfer.asked_final) return fence(transfer, now);
-    return end(transfer, transfer.outcome, transfer.reason,
-               gone ? Remote::kQuiet : Remote::kUnreachable, now);
-  }
-  if (std::holds_alternative<AlreadyDone>(*answer)) {
-    // The owner had counted to the end: all of it landed, whatever our completions said.
-    transfer.last.complete = true;
-    transfer.last.completed_bytes = transfer.asked.plan->bytes();
-    return end(transfer, Outcome::kDone, std::nullopt, Remote::kQuiet, now);
-  }
-  auto* fenced = std::get_if<Fenced>(&*answer);
-  if (transfer.reason && transfer.asked_final)
-    return end(transfer, transfer.outcome, transfer.reason, Remote::kQuiet, now);
-  transfer.last.dirty_nics.clear();
-  if (!transfer.reason && now >= transfer.asked.deadline) {
-    transfer.reason = late(transfer);
-    transfer.outcome = Outcome::kExpired;
-  }
-  if (transfer.reason) return fence(transfer, now);  // stopped meanwhile: tell the owner it ends
-  if (!fenced || !links || links->empty()) {
-    transfer.reason = links ? transfer.last.error.value_or(
-                                  Error{ErrorCode::kUnsupported, "no card here reaches the owner"})
-                            : links.error();
-    return fence(transfer, now);
-  }
-  transfer.links = std::move(*links);
-  if (!fenced->keys.empty()) transfer.keys = std::move(fenced->keys);
-  if (transfer.failures <= 1) return resume(transfer, now);
-  const auto backoff = options_.retry_backoff * (1u << std::min(transfer.failures, 6u));
-  enter(transfer, State::kBackingOff, std::min(transfer.asked.deadline, now + backoff));
-}
-
-void Outbound::resume(Transfer& transfer, TimePoint now) {
-  transfer.resumed = true;
-  transfer.last.error.reset();
-  enter(transfer, State::kRunning, transfer.asked.deadline);
-  port_.command(ResumeTransfer{transfer.asked.id, paths_of(transfer)});
-  scheduler_.restart(transfer.asked.id,
-                     transfer.asked.plan->bytes() - transfer.last.completed_bytes);
-  grant();
-  (void)now;
 }
 
 // -- copies on this node -------------------------------------------------------------------------
@@ -426,7 +230,11 @@ TransferResult Outbound::result_of(const Transfer& transfer, TimePoint now) cons
   result.remote_region = asked.remote_region;
   result.direction = asked.direction == Direction::kWrite ? "write" : "read";
   result.lane = asked.lane == Lane::kBulk ? "bulk" : "urgent";
-  result.path = asked.copy_target ? "copy" : "fabric";
+  const bool packed = transfer.last.packed_bytes > 0;
+  result.path = asked.copy_target  ? "copy"
+                : transfer.inlined ? "inline"
+                : packed           ? "packed"
+                                   : "fabric";
   result.bytes = transfer.last.completed_bytes;
   result.elapsed_us = static_cast<std::uint64_t>(
       std::chrono::duration_cast<std::chrono::microseconds>(now - transfer.started).count());
@@ -460,8 +268,13 @@ void Outbound::end(Transfer& transfer, Outcome outcome, std::optional<Error> err
     --queue_of(transfer).open;
   else if (!transfer.asked.copy_target)
     queue_of(transfer).waiting.erase(id);
+  const std::size_t link_count = transfer.link_count;
+  const auto elapsed = transfer.last.elapsed;
   transfers_.erase(id);
-  port_.ended(std::move(result));
+  if (id < kWarmUpIds)
+    port_.ended(std::move(result));
+  else
+    warm_up_ended(id, outcome == Outcome::kDone, link_count, elapsed, now);
   if (auto found = nodes_.find(node); found != nodes_.end()) open_waiting(found->second, now);
   grant();
 }
@@ -489,6 +302,9 @@ void Outbound::tell(const Transfer& transfer, Question question, TimePoint deadl
 
 void Outbound::answered(std::uint64_t token, Result<Answer> answer,
                         Result<std::vector<Peer::PathCard>> links, TimePoint now) {
+  const bool settled = answer || (answer.error().code != ErrorCode::kPeerUnreachable &&
+                                  answer.error().code != ErrorCode::kPeerLeft);
+  if (last_fences_.answered(token, settled)) return;
   auto asked = asked_.find(token);
   if (asked == asked_.end()) return;
   Transfer& transfer = transfers_.at(asked->second);
@@ -536,17 +352,23 @@ void Outbound::tick(TimePoint now) {
     transfer.due = TimePoint::max();
     overdue(transfer, now);
   }
+  last_fences_.tick(now, [this](Incarnation peer, const Fence& fence, TimePoint deadline) {
+    port_.ask(peer, next_token_, fence, deadline);
+    return next_token_++;
+  });
 }
 
 TimePoint Outbound::next_tick() const {
-  return due_.empty() ? TimePoint::max() : due_.begin()->first;
+  const TimePoint next = due_.empty() ? TimePoint::max() : due_.begin()->first;
+  return std::min(next, last_fences_.next_tick());
 }
 
 std::vector<Outbound::Snapshot> Outbound::snapshot() const {
   std::vector<Snapshot> all;
   for (const auto& [id, transfer] : transfers_)
-    all.push_back(
-        {id, transfer.state, transfer.last.completed_bytes, transfer.asked.plan->bytes()});
+    if (id < kWarmUpIds)
+      all.push_back(
+          {id, transfer.state, transfer.last.completed_bytes, transfer.asked.plan->bytes()});
   return all;
 }
 

@@ -22,10 +22,13 @@
 #include <vector>
 
 #include "actors/clock.hpp"
+#include "actors/device/last_fences.hpp"
 #include "actors/device/region_table.hpp"
 #include "actors/device/scheduler.hpp"
+#include "actors/device/warm_up.hpp"
 #include "actors/peer/peer.hpp"
 #include "actors/protocol/reply.hpp"
+#include "transport/packing/write_costs.hpp"
 #include "transport/plan/plan.hpp"
 #include "transport/poller/event.hpp"
 
@@ -45,6 +48,8 @@ struct Admitted {
   std::uint32_t weight = 1;
   std::string notify;
   TimePoint deadline;
+  PackingMode packing = PackingMode::kAuto;
+  std::optional<std::size_t> only_link{};  // of a warm-up: the one link that it goes over
 };
 
 /// A copy that the device's copier thread works on.
@@ -69,7 +74,13 @@ class Outbound {
  public:
   struct Options {
     std::string node;                // ours
+    std::string device;              // ours
     std::vector<std::string> cards;  // names, by place in the device
+    PackingMode packing = PackingMode::kAuto;
+    WriteCosts costs;                   // until those of a peer are measured
+    std::uint64_t staging_bytes = 0;    // of a slot of our own staging memory; 0: there is none
+    std::uint32_t pack_slots = 16;      // wanted for one transfer
+    std::uint64_t inline_bytes = 8192;  // writes up to so much travel inside their Open
     Scheduler::Options scheduler;
     std::uint64_t counted_chunks = 256;  // transfers of at most so many chunks are counted
     /// Transfers of one lane open at one node at once; the rest wait here.
@@ -105,9 +116,16 @@ class Outbound {
     kCopying
   };
 
+  /// Ids from here on are warm-ups: no ledger comes so far.
+  static constexpr TransferId kWarmUpIds = TransferId{1} << 63;
+
   Outbound(Options options, Port port);
 
   void admit(Admitted admitted, TimePoint now);
+  /// Writes from `scratch`, of ours, to the scratch region of one of the peer's devices: over every
+  /// link, then to measure. Nothing is told of it; a failure ends it.
+  void warm_up(Incarnation peer, const std::string& node, const std::string& device,
+               std::shared_ptr<RegionUse> scratch, TimePoint now);
   void cancel(TransferId transfer, TimePoint now);
   /// Ends every transfer that uses this region of ours (it is being released).
   void cancel_region(const std::string& region, TimePoint now);
@@ -122,6 +140,10 @@ class Outbound {
   /// The answer to an ask; `links` with OpenOk and Fenced: the peer's links to the owner's device.
   void answered(std::uint64_t token, Result<Answer> answer,
                 Result<std::vector<Peer::PathCard>> links, TimePoint now);
+  /// Links to a device of the peer's work again; `links` are the ones to use now. Running transfers
+  /// that lost some go on over them too.
+  void links_back(Incarnation peer, const std::string& device,
+                  const std::vector<Peer::PathCard>& links);
   void quantum_done(const QuantumDone& event);
   void idle(const TransferIdle& event, TimePoint now);
   void copied(TransferId transfer, std::uint64_t bytes, std::uint64_t chunks, TimePoint now);
@@ -136,9 +158,13 @@ class Outbound {
     std::uint64_t total_bytes;
   };
   std::vector<Snapshot> snapshot() const;
+  /// As measured; those of the options while they are not.
+  WriteCosts costs_of(Incarnation peer) const;
   std::size_t size() const { return transfers_.size(); }
 
  private:
+  using Outcome = TransferResult::State;
+  using Remote = TransferResult::Remote;
   struct Transfer {
     Admitted asked;
     State state = State::kQueued;
@@ -150,18 +176,30 @@ class Outbound {
     std::string device;                // the owner's
     std::uint64_t epoch = 0;           // of the remote region; 0 until it is known
     std::vector<RegionKey> keys;
+    std::vector<RegionKey> staging_keys;
+    /// Those that may have been posted on since the last fence, each at its newest generation.
     std::vector<Peer::PathCard> links;
     std::optional<std::uint32_t> immediate;
+    bool inlined = false;        // the Open carries the data: it may have landed before any answer
+    std::size_t link_count = 0;  // to the owner's device
+    std::uint64_t pack_below = 0;  // chunks shorter than this are to be packed
     bool started_poller = false;
     bool resumed = false;         // re-posted chunks carry no immediates: only Fin ends it
     std::optional<Error> reason;  // why it is being stopped; none: a failure to be retried
-    TransferResult::State outcome = TransferResult::State::kFailed;
+    Outcome outcome = Outcome::kFailed;
     bool asked_final = false;    // the open Fence says that the transfer ends
     bool forced = false;         // outbound endpoints are being reopened
     std::uint32_t failures = 0;  // since the last progress
     std::uint64_t bytes_at_failure = 0;
     TransferIdle last;
     std::shared_ptr<std::atomic<bool>> stop_copy;
+  };
+  struct WarmUpRun {
+    Incarnation peer;
+    std::string node;
+    std::string device;
+    std::shared_ptr<RegionUse> scratch;
+    WarmUp steps;
   };
   /// What waits for one node, and how much is open there.
   struct Node {
@@ -173,6 +211,9 @@ class Outbound {
     Queue lanes[2];
   };
 
+  void next_warm_up(WarmUpRun run, TimePoint now);
+  void warm_up_ended(TransferId id, bool done, std::size_t links, std::chrono::nanoseconds elapsed,
+                     TimePoint now);
   void enter(Transfer& transfer, State state, TimePoint due);
   void ask(Transfer& transfer, Question question, TimePoint deadline);
   void tell(const Transfer& transfer, Question question, TimePoint deadline);
@@ -181,20 +222,26 @@ class Outbound {
   void open(Transfer& transfer, TimePoint now);
   void copy(Transfer& transfer);
   void finish(Transfer& transfer, TimePoint now);
-  void stop(Transfer& transfer, TransferResult::State outcome, Error reason, TimePoint now);
+  void stop(Transfer& transfer, Outcome outcome, Error reason, TimePoint now);
   void fence(Transfer& transfer, TimePoint now);
+  Fence fence_of(const Transfer& transfer, bool final) const;
+  void keep_telling(const Transfer& transfer, TimePoint now);
   void resume(Transfer& transfer, TimePoint now);
-  void end(Transfer& transfer, TransferResult::State outcome, std::optional<Error> error,
-           TransferResult::Remote remote, TimePoint now);
+  void end(Transfer& transfer, Outcome outcome, std::optional<Error> error, Remote remote,
+           TimePoint now);
   static Error late(const Transfer& transfer);
   void overdue(Transfer& transfer, TimePoint now);
+  void not_taken(Transfer& transfer, const Error& error, TimePoint now);
   void opened(Transfer& transfer, Result<Answer>& answer,
               Result<std::vector<Peer::PathCard>>& links, TimePoint now);
   void finished(Transfer& transfer, const Result<Answer>& answer, TimePoint now);
   void fenced(Transfer& transfer, Result<Answer>& answer,
               Result<std::vector<Peer::PathCard>>& links, TimePoint now);
   void grant();
-  std::vector<RemotePath> paths_of(const Transfer& transfer) const;
+  static std::vector<RemotePath> paths_over(const std::vector<Peer::PathCard>& links,
+                                            const Transfer& transfer);
+  std::uint64_t pack_below(const Transfer& transfer) const;
+  bool fits_inline(const Transfer& transfer) const;
   Milliseconds grace_of(const Transfer& transfer, TimePoint now) const;
   TransferResult result_of(const Transfer& transfer, TimePoint now) const;
 
@@ -205,6 +252,10 @@ class Outbound {
   std::unordered_map<std::uint64_t, TransferId> asked_;  // open questions
   std::set<std::pair<TimePoint, TransferId>> due_;
   std::map<std::string, Node> nodes_;
+  std::map<TransferId, WarmUpRun> warm_ups_;  // by the transfer under way
+  TransferId next_warm_up_ = kWarmUpIds;
+  std::map<Incarnation, WriteCosts> costs_;
+  LastFences last_fences_;
   std::uint64_t next_token_ = 1;
 };
 

@@ -133,7 +133,7 @@ std::vector<std::shared_ptr<const Region>> RegionTable::list() const {
   std::lock_guard lock(mutex_);
   std::vector<std::shared_ptr<const Region>> regions;
   for (const auto& [name, region] : regions_)
-    if (region) regions.push_back(region);
+    if (region && !region->internal) regions.push_back(region);
   return regions;
 }
 

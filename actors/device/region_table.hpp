@@ -23,6 +23,7 @@ struct Region {
   std::size_t device_index = 0;
   std::uint64_t bytes = 0;
   bool client_owned = false;
+  bool internal = false;            // ours alone: not listed
   std::uint64_t shared_offset = 0;  // where it starts in the segment that others map
   std::string client;               // who asked for it
   std::shared_ptr<RegionMemory> memory;

@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include "actors/messages.hpp"
+#include "actors/nic/card_health.hpp"
 
 namespace penstock {
 namespace {
@@ -10,30 +11,31 @@ namespace {
 class NicActor : public caf::event_based_actor {
  public:
   NicActor(caf::actor_config& config, std::string device, std::string card)
-      : caf::event_based_actor(config), device_(std::move(device)) {
-    health_.name = std::move(card);
-  }
+      : caf::event_based_actor(config), device_(std::move(device)), card_(std::move(card)) {}
 
   caf::behavior make_behavior() override {
     return {
         [this](const NicChanged& changed) {
-          if (changed.state.error) health_.last_error = changed.state.error->message;
-          if (changed.state.up == health_.up) return;
-          health_.up = changed.state.up;
-          if (health_.up) {
-            spdlog::info("{}: card {} is back", device_, health_.name);
-          } else {
-            ++health_.outages;
-            spdlog::error("{}: card {} is out: {}", device_, health_.name, health_.last_error);
-          }
+          const auto& error = changed.state.error;
+          tell_change(health_.endpoint(changed.state.up, error ? error->message : ""));
         },
-        [this](const AskNicHealth&) { return health_; },
+        [this](const CardSeen& seen) { tell_change(health_.seen(seen.peer, seen.view, seen.why)); },
+        [this](const AskNicHealth&) {
+          return NicHealth{card_, health_.up(), health_.outages(), health_.last_error()};
+        },
     };
   }
 
  private:
+  void tell_change(CardHealth::Change change) {
+    if (change == CardHealth::Change::kBack) spdlog::info("{}: card {} is back", device_, card_);
+    if (change == CardHealth::Change::kOut)
+      spdlog::error("{}: card {} is out: {}", device_, card_, health_.last_error());
+  }
+
   std::string device_;
-  NicHealth health_;
+  std::string card_;
+  CardHealth health_;
 };
 
 }  // namespace

@@ -7,7 +7,8 @@
 
 namespace penstock {
 
-/// Answers AskNicHealth with NicHealth; hears NicChanged from its device actor.
+/// Answers AskNicHealth with NicHealth; hears NicChanged from its device actor and CardSeen from
+/// peers. Logs when the card goes out and when it is back.
 caf::actor spawn_nic(caf::actor_system& system, std::string device, std::string card);
 
 }  // namespace penstock

@@ -41,6 +41,7 @@ Result<std::vector<Admitted>> admit(const TransferSpec& spec, const AdmissionRul
     one.lane = spec.lane;
     one.weight = spec.weight;
     one.notify = spec.notify;
+    one.packing = spec.packing;
     one.deadline = deadline;
     if (one.node == rules.node) {
       auto other = regions.use(target.region, target.epoch);

@@ -2,7 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
-#include <algorithm>
+#include <filesystem>
 
 #include "transport/fabric/provider.hpp"
 #include "transport/topology/core_plan.hpp"
@@ -35,8 +35,9 @@ PairingOverride overrides_of(const Settings& settings) {
   return overrides;
 }
 
-PollerOptions poller_options(const FabricSettings& fabric) {
+PollerOptions poller_options(const FabricSettings& fabric, const TimeoutSettings& timeouts) {
   PollerOptions options;
+  options.card_stall = timeouts.card_stall;
   options.card_window_bytes = fabric.window_bytes;
   options.card_window_operations = fabric.window_operations;
   options.link_window_bytes = fabric.link_window_bytes;
@@ -57,48 +58,83 @@ Result<std::vector<std::unique_ptr<Nic>>> open_cards(const std::vector<CardReque
   return nics;
 }
 
-Result<std::shared_ptr<LocalDevice>> open_device(const DevicePlan& plan, std::size_t index, int cpu,
-                                                 const std::vector<CardOffer>& offers,
-                                                 const FabricSettings& fabric,
-                                                 const std::shared_ptr<Bell>& bell) {
+/// What the thread asks of one device.
+Poller::Device polled(const DevicePlan& plan, const std::vector<CardOffer>& offers,
+                      const PollerOptions& options, const std::shared_ptr<Bell>& bell) {
   std::vector<CardRequest> requests;
   for (const PairedCard& card : plan.cards) {
     const CardOffer& offer = offers[card.offer];
     requests.push_back({offer.provider, offer.domain, offer.address, offer.numa_node, offer.bus});
   }
-  Poller::Setup setup;
-  setup.name = "ps-" + plan.name;
-  if (cpu >= 0) setup.cpus = {cpu};
-  setup.options = poller_options(fabric);
-  setup.open_cards = [requests] { return open_cards(requests); };
-  setup.doorbell = [bell] { bell->ring(); };
-  auto poller = Poller::start(std::move(setup));
-  if (!poller) return tl::unexpected(poller.error());
+  Poller::Device device;
+  device.options = options;
+  device.open_cards = [requests] { return open_cards(requests); };
+  device.doorbell = [bell] { bell->ring(); };
+  return device;
+}
 
+/// Where the device's host memory comes from. A topology file may name nodes that are not here.
+int memory_node(const DevicePlan& plan) {
+  const int node = plan.numa_node;
+  if (node < 0 || std::filesystem::exists(fmt::format("/sys/devices/system/node/node{}", node)))
+    return node;
+  spdlog::warn("{} is on NUMA node {}, which is not here: its host memory comes from any node",
+               plan.name, node);
+  return -1;
+}
+
+std::shared_ptr<LocalDevice> make_device(const DevicePlan& plan, std::size_t index,
+                                         std::unique_ptr<Poller> poller) {
   auto device = std::make_shared<LocalDevice>();
   device->name = plan.name;
   device->index = index;
-  device->numa_node = plan.numa_node;
+  device->numa_node = memory_node(plan);
   std::vector<InboundCard> inbound;
-  for (std::size_t i = 0; i < (*poller)->nic_count(); ++i) {
-    Nic& nic = (*poller)->nic(i);
+  for (std::size_t i = 0; i < poller->nic_count(); ++i) {
+    Nic& nic = poller->nic(i);
     device->card_names.push_back(nic.info().name);
     device->control_addresses.push_back(nic.control_address());
     inbound.push_back(
         {static_cast<std::uint16_t>(i), nic.inbound_generation(), nic.inbound_address()});
   }
   device->inbound = std::make_unique<InboundBoard>(std::move(inbound));
-  device->poller = std::move(*poller);
+  device->poller = std::move(poller);
   device->registrar = std::make_unique<Worker>("ps-reg-" + plan.name);
   device->copier = std::make_unique<Worker>("ps-copy-" + plan.name);
   return device;
 }
 
-std::string describe(const DevicePlan& plan, const LocalDevice& device, int cpu,
+/// Starts one polling thread and opens the cards of its devices there.
+Result<void> open_devices(const PollerPlan& poller, const std::vector<DevicePlan>& plans,
+                          const std::vector<CardOffer>& offers, const PollerOptions& options,
+                          Machine& machine) {
+  Poller::Thread thread;
+  thread.name = "ps-" + plans[poller.devices.front()].name;
+  if (poller.devices.size() > 1) thread.name += fmt::format("+{}", poller.devices.size() - 1);
+  if (poller.cpu >= 0) thread.cpus = {poller.cpu};
+  std::vector<Poller::Device> devices;
+  for (const std::size_t d : poller.devices)
+    devices.push_back(polled(plans[d], offers, options, machine.bells[d]));
+  auto started = Poller::start_together(std::move(thread), std::move(devices));
+  if (!started) return tl::unexpected(started.error());
+  for (std::size_t i = 0; i < started->size(); ++i) {
+    const std::size_t d = poller.devices[i];
+    machine.devices[d] = make_device(plans[d], d, std::move((*started)[i]));
+  }
+  return {};
+}
+
+std::string describe(const DevicePlan& plan, const LocalDevice& device, const CorePlan& cores,
                      const std::vector<CardOffer>& offers) {
-  std::string text = fmt::format("  device    {:<6} NUMA {}, poller {}\n", plan.name,
-                                 plan.numa_node < 0 ? "?" : std::to_string(plan.numa_node),
-                                 cpu < 0 ? "not pinned" : fmt::format("on core {}", cpu));
+  const std::size_t number = cores.poller_of(device.index);
+  const PollerPlan& poller = cores.pollers[number];
+  std::string text =
+      fmt::format("  device    {:<6} NUMA {}, poller {} {}", plan.name,
+                  plan.numa_node < 0 ? "?" : std::to_string(plan.numa_node), number,
+                  poller.cpu < 0 ? "not pinned" : fmt::format("on core {}", poller.cpu));
+  if (poller.devices.size() > 1)
+    text += fmt::format(", shared by {} devices", poller.devices.size());
+  text += '\n';
   for (std::size_t i = 0; i < plan.cards.size(); ++i) {
     const CardOffer& offer = offers[plan.cards[i].offer];
     const NicInfo& info = device.poller->nic(i).info();
@@ -134,6 +170,7 @@ Result<std::vector<CardOffer>> choose_cards(const FabricSettings& settings) {
 Result<Machine> open_machine(const Settings& settings) {
   auto topology = read_topology(settings);
   if (!topology) return tl::unexpected(topology.error());
+  const PollerOptions options = poller_options(settings.fabric, settings.timeouts);
   auto offers = choose_cards(settings.fabric);
   if (!offers) return tl::unexpected(offers.error());
   const bool listed = settings.devices.gpu_choice == GpuChoice::kListed;
@@ -146,18 +183,13 @@ Result<Machine> open_machine(const Settings& settings) {
   for (const std::string& warning : cores.warnings) spdlog::warn("{}", warning);
 
   Machine machine;
-  for (std::size_t i = 0; i < plans->size(); ++i) {
-    int cpu = -1;
-    for (const PollerPlan& poller : cores.pollers)
-      if (std::find(poller.devices.begin(), poller.devices.end(), i) != poller.devices.end())
-        cpu = poller.cpu;
-    auto bell = std::make_shared<Bell>();
-    auto device = open_device((*plans)[i], i, cpu, *offers, settings.fabric, bell);
-    if (!device) return tl::unexpected(device.error());
-    machine.description += describe((*plans)[i], **device, cpu, *offers);
-    machine.devices.push_back(std::move(*device));
-    machine.bells.push_back(std::move(bell));
-  }
+  machine.devices.resize(plans->size());
+  for (std::size_t i = 0; i < plans->size(); ++i) machine.bells.push_back(std::make_shared<Bell>());
+  for (const PollerPlan& poller : cores.pollers)
+    if (auto opened = open_devices(poller, *plans, *offers, options, machine); !opened)
+      return tl::unexpected(opened.error());
+  for (std::size_t i = 0; i < plans->size(); ++i)
+    machine.description += describe((*plans)[i], *machine.devices[i], cores, *offers);
   return machine;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "actors/messages.hpp"
@@ -17,6 +18,12 @@ namespace {
 constexpr Milliseconds kReleaseLook{20};
 constexpr Milliseconds kDrainLook{20};
 constexpr Milliseconds kSnapshotDeadline{2000};
+
+std::vector<std::string> devices_of(const MemberRecord& record) {
+  std::set<std::string> devices;
+  for (const MemberCard& card : record.cards) devices.insert(card.device);
+  return {devices.begin(), devices.end()};
+}
 
 class NodeActor : public caf::event_based_actor {
  public:
@@ -394,6 +401,7 @@ class NodeActor : public caf::event_based_actor {
     peer.options = setup_.peer;
     peer.devices = setup_.devices;
     peer.device_actors = children_.devices;
+    peer.nics = children_.nics;
     peer.node = caf::actor(this);
     peer.regions = setup_.regions;
     member.connected = false;
@@ -428,7 +436,8 @@ class NodeActor : public caf::event_based_actor {
     spdlog::info("connected to {}", ready.node);
     found->second.connected = true;
     for (const auto& device : children_.devices)
-      tell(device, PeerUp{ready.node, ready.peer, found->second.peer});
+      tell(device,
+           PeerUp{ready.node, ready.peer, found->second.peer, devices_of(found->second.record)});
   }
 
   /// A peer may speak before its PeerKnown reached the device, or before gossip told us of it: the

@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "actors/node/registration.hpp"
 #include "transport/memory/pattern.hpp"
 
 namespace penstock {
@@ -14,26 +15,6 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::size_t kFillSlice = 16u << 20;
-
-/// Registers with every card of the device, or with none: a failure on one card is told by name.
-/// Twice each: a fence voids the key that peers hold, at a moment when operations of ours may be
-/// using the memory too.
-Result<void> register_everywhere(const LocalDevice& device, Region& region) {
-  auto local = std::make_shared<RegisteredMemory>();
-  local->memory = region.memory;
-  std::vector<std::shared_ptr<MemoryRegistration>> exported;
-  for (std::size_t i = 0; i < device.poller->nic_count(); ++i) {
-    for (auto* registrations : {&local->registrations, &exported}) {
-      auto registration = device.poller->nic(i).register_memory(region.memory->bytes());
-      if (!registration)
-        return fail(registration.error().code, "card {} of {} did not register {} bytes: {}",
-                    device.card_names[i], device.name, region.bytes, registration.error().message);
-      registrations->push_back(std::move(*registration));
-    }
-  }
-  region.set_registered(std::move(local), std::move(exported));
-  return {};
-}
 
 std::optional<Error> lost_while_used(const Region& region) {
   if (!region.memory->lost()) return std::nullopt;
@@ -128,8 +109,8 @@ void RegionJobs::allocate(const AllocateRequest& request, std::string client, Re
   const std::string segment = fmt::format("{}.{}", segments_, next_segment_++);
   make(
       std::move(region),
-      [segment, bytes = request.bytes](const LocalDevice& device) {
-        return allocate_shared_memory(segment, bytes, device.numa_node);
+      [segment, bytes = request.bytes, pages = limits_.huge_pages](const LocalDevice& device) {
+        return allocate_shared_memory(segment, bytes, device.numa_node, pages);
       },
       std::move(reply));
 }

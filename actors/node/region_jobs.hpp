@@ -20,6 +20,7 @@ namespace penstock {
 struct RegionLimits {
   std::size_t regions = 65536;
   std::uint64_t bytes = 0;  // of all regions together; 0: no limit
+  HugePages huge_pages = HugePages::kAuto;
 };
 
 class RegionJobs {

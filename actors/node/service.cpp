@@ -16,6 +16,7 @@
 #include "actors/node/machine.hpp"
 #include "actors/node/node_actor.hpp"
 #include "actors/node/open_files.hpp"
+#include "actors/node/staging.hpp"
 #include "actors/node/version.hpp"
 #include "transport/memory/segment_owner.hpp"
 
@@ -97,7 +98,8 @@ void Service::State::spawn_node_actor() {
   setup.transfers_in_flight = settings.limits.transfers_in_flight;
   setup.events_kept = settings.request.events_kept;
   setup.ledger.keep = settings.request.results_kept;
-  setup.limits = {settings.limits.regions, settings.limits.region_bytes};
+  setup.limits = {settings.limits.regions, settings.limits.region_bytes,
+                  settings.memory.huge_pages};
   setup.peer.node = settings.node.name;
   setup.peer.incarnation = incarnation;
   for (const auto& device : machine.devices)
@@ -121,8 +123,16 @@ DeviceActorSetup Service::State::device_setup(std::size_t index) const {
   setup.node = node;
   setup.nics = children.nics[index];
   setup.incarnation = incarnation;
+  setup.warm_up = settings.fabric.warm_up;
   Outbound::Options& outbound = setup.outbound;
   outbound.node = settings.node.name;
+  outbound.device = device->name;
+  outbound.packing = settings.fabric.packing;
+  outbound.inline_bytes = settings.fabric.inline_bytes;
+  if (device->staging) {
+    outbound.staging_bytes = device->staging->slot_bytes();
+    outbound.costs.copied_byte_ns = measure_copies(*device);
+  }
   outbound.cards = device->card_names;
   outbound.scheduler.quantum_bytes = settings.fabric.quantum_bytes;
   outbound.counted_chunks = settings.fabric.counted_chunks;
@@ -242,6 +252,13 @@ Result<std::unique_ptr<Service>> Service::start(const Settings& settings) {
   auto machine = open_machine(settings);
   if (!machine) return tl::unexpected(machine.error());
   state.machine = std::move(*machine);
+  for (const auto& device : state.machine.devices) {
+    if (settings.fabric.packing != PackingMode::kNever)
+      if (auto opened = open_staging(*device, settings.fabric.staging_bytes); !opened)
+        return tl::unexpected(opened.error());
+    if (auto opened = open_scratch(*device, *state.regions); !opened)
+      return tl::unexpected(opened.error());
+  }
   state.config = std::make_unique<ActorSystemConfig>(
       caf_threads(settings.caf, std::thread::hardware_concurrency()));
   state.system = std::make_unique<caf::actor_system>(*state.config);

@@ -8,6 +8,8 @@
 #include <map>
 #include <vector>
 
+#include "transport/poller/command.hpp"
+
 namespace penstock {
 
 class AnsweredQuestions {
@@ -20,9 +22,10 @@ class AnsweredQuestions {
   /// Notes a question that arrived. kOpen also when too many wait: the asker repeats it.
   Seen arrived(std::uint64_t sequence) {
     const auto known = questions_.find(sequence);
-    if (known != questions_.end()) return known->second.empty() ? Seen::kOpen : Seen::kAnswered;
+    if (known != questions_.end())
+      return known->second.message.empty() ? Seen::kOpen : Seen::kAnswered;
     if (questions_.size() - order_.size() >= kMostOpen) return Seen::kOpen;
-    questions_.emplace(sequence, Bytes());
+    questions_.emplace(sequence, Kept());
     return Seen::kNew;
   }
 
@@ -30,8 +33,8 @@ class AnsweredQuestions {
   bool answered(std::uint64_t sequence, std::vector<std::byte> message) {
     const auto known = questions_.find(sequence);
     if (known == questions_.end()) return false;
-    if (known->second.empty()) order_.push_back(sequence);
-    known->second = std::move(message);
+    if (known->second.message.empty()) order_.push_back(sequence);
+    known->second.message = std::move(message);
     if (order_.size() > kKept) {
       questions_.erase(order_.front());
       order_.pop_front();
@@ -40,13 +43,19 @@ class AnsweredQuestions {
   }
 
   const std::vector<std::byte>& answer(std::uint64_t sequence) const {
-    return questions_.at(sequence);
+    return questions_.at(sequence).message;
   }
+  /// The link that it was sent over last. Only while its answer is kept.
+  LinkId& way(std::uint64_t sequence) { return questions_.at(sequence).way; }
+  bool keeps(std::uint64_t sequence) const { return questions_.contains(sequence); }
 
  private:
-  using Bytes = std::vector<std::byte>;
-  std::map<std::uint64_t, Bytes> questions_;  // empty: no answer yet
-  std::deque<std::uint64_t> order_;           // of the answers, oldest first
+  struct Kept {
+    std::vector<std::byte> message;  // empty: no answer yet
+    LinkId way = 0;
+  };
+  std::map<std::uint64_t, Kept> questions_;
+  std::deque<std::uint64_t> order_;  // of the answers, oldest first
 };
 
 }  // namespace penstock

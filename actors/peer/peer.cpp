@@ -32,6 +32,14 @@ bool answers(const Question& question, const Answer& answer) {
   return is<Refused>(answer) || std::visit(Kinds{answer}, question);
 }
 
+/// An answer to a Hello proves that a link works however late it comes, within reason; that its
+/// peer lives it proves only for the moment.
+constexpr auto kProbeKept = std::chrono::seconds(10);
+constexpr auto kProbeFresh = std::chrono::milliseconds(250);
+/// A question that went over a link so often without an answer takes another, whatever else is
+/// heard from the peer.
+constexpr unsigned kTriesPerLink = 2;
+
 std::int64_t milliseconds(Clock::duration d) {
   return std::chrono::duration_cast<Milliseconds>(d).count();
 }
@@ -43,7 +51,9 @@ Peer::Peer(MemberRecord record, Options options, Port port)
       options_(std::move(options)),
       port_(std::move(port)),
       links_(cards_of(options_.devices), record_.cards, options_.link_backoff,
-             {port_.command, port_.new_link}) {}
+             {port_.command, port_.new_link}) {
+  views_.resize(cards_of(options_.devices).size(), CardView::kUnknown);
+}
 
 void Peer::start(TimePoint now) {
   if (closed_) return;
@@ -106,7 +116,8 @@ Message Peer::message_of(std::uint64_t sequence, std::variant<Question, Answer> 
 
 void Peer::send(std::uint64_t sequence, Asked& asked, TimePoint now) {
   // Repeated, and not a word from there since: the way itself is in doubt.
-  if (asked.sent_at != TimePoint::max() && last_heard_ < asked.sent_at)
+  const bool repeated = asked.sent_at != TimePoint::max();
+  if (repeated && (last_heard_ < asked.sent_at || (up_ && asked.tries >= kTriesPerLink)))
     links_.rotate_from(asked.link);
   const auto link = links_.control(now);
   if (!link) {
@@ -116,11 +127,12 @@ void Peer::send(std::uint64_t sequence, Asked& asked, TimePoint now) {
   std::vector<std::byte> bytes = asked.message;
   if (sequence == hello_) {
     auto hello =
-        encode(message_of(sequence, Question(Hello{options_.node, port_.inbound_cards()})));
+        encode(message_of(sequence, Question(Hello{options_.node, port_.inbound_cards(), {}})));
     if (hello) bytes = std::move(*hello);
   }
   if (!bytes.empty()) {
-    port_.command(links_.device_of(*link), SendMessage{*link, std::move(bytes)});
+    send_over(*link, std::move(bytes));
+    asked.tries = asked.link == *link ? asked.tries + 1 : 1;
     asked.link = *link;
     asked.sent_at = now;
   }
@@ -150,7 +162,10 @@ void Peer::expire(TimePoint now) {
 
 void Peer::receive_answer(std::uint64_t sequence, Answer answer, TimePoint now) {
   // Even to a Hello that a newer one replaced: the cards in it are at least as new as we know.
-  if (const auto* ok = std::get_if<HelloOk>(&answer)) learn(ok->devices, now);
+  if (const auto* ok = std::get_if<HelloOk>(&answer)) {
+    learn(ok->devices, now);
+    probe_answered(sequence, now);
+  }
   const auto it = asked_.find(sequence);
   if (it == asked_.end()) return;
   if (sequence == hello_) {
@@ -191,11 +206,25 @@ void Peer::receive_question(std::uint64_t sequence, Question question, TimePoint
     case AnsweredQuestions::Seen::kNew:
       return port_.asked(sequence, std::move(question));
     case AnsweredQuestions::Seen::kAnswered:
-      send_over_control(answered_.answer(sequence), now);
-      return;
+      return repeat_answer(sequence, now);
     case AnsweredQuestions::Seen::kOpen:
       return;
   }
+}
+
+// The answer was lost, or is late: it takes another way this time.
+void Peer::repeat_answer(std::uint64_t sequence, TimePoint now) {
+  links_.rotate_from(answered_.way(sequence));
+  const auto link = send_over_control(answered_.answer(sequence), now);
+  if (link) answered_.way(sequence) = *link;
+}
+
+/// The link that a Hello came over, seen from here. None: it leaves the way open.
+std::optional<LinkId> Peer::way_back(const Hello& hello) {
+  for (std::size_t device = 0; up_ && device < options_.devices.size(); ++device)
+    if (options_.devices[device].name == hello.way.to_device)
+      return links_.between({device, hello.way.to_nic}, hello.way.from_device, hello.way.from_nic);
+  return std::nullopt;
 }
 
 // Answered anew each time, never from what is kept: the answer is where our cards are now.
@@ -207,8 +236,10 @@ void Peer::receive_hello(std::uint64_t sequence, const Hello& hello, TimePoint n
          fmt::format("Hello from node '{}', known here as '{}'", hello.node, record_.node)}};
   else
     learn(hello.devices, now);
-  if (auto bytes = encode(message_of(sequence, std::move(answer))))
-    send_over_control(std::move(*bytes), now);
+  auto bytes = encode(message_of(sequence, std::move(answer)));
+  if (!bytes) return;
+  if (const auto link = way_back(hello)) return send_over(*link, std::move(*bytes));
+  send_over_control(std::move(*bytes), now);
 }
 
 void Peer::answer(std::uint64_t sequence, Answer answer, TimePoint now) {
@@ -216,20 +247,80 @@ void Peer::answer(std::uint64_t sequence, Answer answer, TimePoint now) {
   auto bytes = encode(message_of(sequence, std::move(answer)));
   // An answer that does not travel must not leave the asker waiting.
   if (!bytes) bytes = encode(message_of(sequence, Answer(Refused{bytes.error()})));
-  if (bytes && answered_.answered(sequence, *bytes)) send_over_control(std::move(*bytes), now);
+  if (!bytes || !answered_.answered(sequence, *bytes)) return;
+  const auto link = send_over_control(std::move(*bytes), now);
+  if (link && answered_.keeps(sequence)) answered_.way(sequence) = *link;
 }
 
-bool Peer::send_over_control(std::vector<std::byte> bytes, TimePoint now) {
+std::optional<LinkId> Peer::send_over_control(std::vector<std::byte> bytes, TimePoint now) {
   const auto link = links_.control(now);
-  if (link) port_.command(links_.device_of(*link), SendMessage{*link, std::move(bytes)});
-  return link.has_value();
+  if (link) send_over(*link, std::move(bytes));
+  return link;
+}
+
+void Peer::send_over(LinkId link, std::vector<std::byte> bytes) {
+  port_.command(links_.device_of(link), SendMessage{link, std::move(bytes)});
+}
+
+// -- probes --------------------------------------------------------------------------------------
+
+void Peer::send_probes(TimePoint now) {
+  if (!up_) return;
+  for (const auto& way : links_.due_probes(now)) probe(way, std::nullopt, now);
+}
+
+void Peer::probe(const PeerLinks::Way& way, std::optional<LinkId> suspect, TimePoint now) {
+  std::erase_if(probes_, [&](const auto& each) { return each.second.sent_at + kProbeKept < now; });
+  const std::uint64_t sequence = next_sequence(now);
+  Hello hello{options_.node, port_.inbound_cards(), links_.way_of(way.pair)};
+  hello.way.from_device = options_.devices[links_.local_of(way.pair).device].name;
+  auto bytes = encode(message_of(sequence, Question(std::move(hello))));
+  if (!bytes) return;
+  probes_.emplace(sequence, Probe{way.pair, now, suspect});
+  send_over(way.link, std::move(*bytes));
+}
+
+void Peer::probe_answered(std::uint64_t sequence, TimePoint now) {
+  const auto found = probes_.find(sequence);
+  if (found == probes_.end()) return;
+  const Probe probe = found->second;
+  probes_.erase(found);
+  links_.answered(probe.pair, now);
+  if (probe.suspect && now - probe.sent_at <= kProbeFresh)
+    port_.command(links_.device_of(*probe.suspect), CutOff{*probe.suspect});
+  tell_changes();
+}
+
+void Peer::link_still(LinkId link, TimePoint now) {
+  if (closed_ || !up_) return;
+  for (const auto& way : links_.witnesses(link)) probe(way, link, now);
+}
+
+void Peer::card_is_up(std::size_t device, std::uint16_t nic, bool up, TimePoint now) {
+  if (closed_) return;
+  links_.card_is_up({device, nic}, up);
+  send_probes(now);
+  tell_changes();
+}
+
+void Peer::tell_changes() {
+  for (const auto& [device, remote_device] : links_.take_returns())
+    if (port_.links_back) port_.links_back(device, remote_device);
+  const auto cards = cards_of(options_.devices);
+  for (std::size_t i = 0; i < cards.size(); ++i) {
+    const CardView view = closed_ ? CardView::kUnknown : links_.view_of(cards[i]);
+    if (std::exchange(views_[i], view) == view || !port_.card_seen) continue;
+    port_.card_seen(cards[i].device, cards[i].nic, view,
+                    fmt::format("none of its links to node '{}' answers, others do{}", record_.node,
+                                last_trouble_));
+  }
 }
 
 // -- links ---------------------------------------------------------------------------------------
 
 // Both a Hello and its answer tell where the peer's cards are: either one completes the handshake.
 void Peer::learn(const std::vector<DeviceCards>& devices, TimePoint now) {
-  for (const DeviceCards& device : devices) links_.learn(device.device, device.cards);
+  for (const DeviceCards& device : devices) links_.learn(device.device, device.cards, now);
   if (up_) return;
   up_ = true;
   links_.keep_open();
@@ -239,46 +330,42 @@ void Peer::learn(const std::vector<DeviceCards>& devices, TimePoint now) {
   send_due(now);
 }
 
-void Peer::moved(const std::string& remote_device, const std::vector<InboundCard>& cards) {
-  if (!closed_) links_.learn(remote_device, cards);
+void Peer::moved(const std::string& remote_device, const std::vector<InboundCard>& cards,
+                 TimePoint now) {
+  if (closed_) return;
+  links_.learn(remote_device, cards, now);
+  send_probes(now);
 }
 
-bool Peer::link_failed(LinkId link, const Error&, TimePoint now) {
+bool Peer::link_failed(LinkId link, const Error& error, TimePoint now) {
   if (closed_ || !links_.failed(link, now)) return false;
+  last_trouble_ = "; before: " + error.message;
   // What went over it goes over another at once. First contact keeps its pace instead: with many
   // cards and nobody there it would run through all pairs in one breath.
   if (!up_) return true;
   for (auto& [sequence, asked] : asked_)
     if (asked.link == link) asked.due = std::min(asked.due, now);
   send_due(now);
+  send_probes(now);
+  tell_changes();
   return true;
 }
 
 Result<std::vector<Peer::PathCard>> Peer::links(std::size_t device,
-                                                const std::string& remote_device, TimePoint now) {
+                                                const std::string& remote_device, TimePoint) {
   if (closed_) return tl::unexpected(*closed_);
   if (!up_)
     return fail(ErrorCode::kPeerUnreachable, "node '{}' has not answered our Hello yet",
                 record_.node);
   if (device >= options_.devices.size() || options_.devices[device].cards == 0)
     return fail(ErrorCode::kNotFound, "no device {} with cards here", device);
-  const std::vector<std::uint16_t> theirs = links_.remote_nics(remote_device);
-  if (theirs.empty())
+  std::vector<PathCard> paths;
+  for (const auto& link : links_.rails(device, remote_device))
+    paths.push_back({link.link, link.local.nic, link.remote_nic, link.generation});
+  if (paths.empty())
     return fail(ErrorCode::kNotFound, "node '{}' has no device '{}' with a card that takes writes",
                 record_.node, remote_device);
-  const std::size_t ours = options_.devices[device].cards;
-  std::vector<PathCard> usable;
-  std::vector<PathCard> all;
-  for (std::size_t i = 0; i < std::max(ours, theirs.size()); ++i) {
-    const auto local_nic = static_cast<std::uint16_t>(i % ours);
-    const auto link =
-        links_.data({device, local_nic}, remote_device, theirs[i % theirs.size()], now);
-    if (!link) continue;
-    const PathCard path{link->link, local_nic, link->remote_nic, link->generation};
-    all.push_back(path);
-    if (!link->blocked) usable.push_back(path);
-  }
-  return usable.empty() ? all : usable;
+  return paths;
 }
 
 // -- time and end --------------------------------------------------------------------------------
@@ -287,10 +374,12 @@ void Peer::tick(TimePoint now) {
   if (closed_) return;
   expire(now);
   send_due(now);
+  send_probes(now);
+  tell_changes();
 }
 
 TimePoint Peer::next_tick() const {
-  TimePoint next = TimePoint::max();
+  TimePoint next = up_ ? links_.next_probe() : TimePoint::max();
   for (const auto& [sequence, asked] : asked_) next = std::min({next, asked.due, asked.deadline});
   return next;
 }
@@ -300,6 +389,7 @@ void Peer::close(const Error& error) {
   closed_ = error;
   up_ = false;
   links_.close();
+  tell_changes();
   for (const auto& [sequence, asked] : std::exchange(asked_, {}))
     if (sequence != hello_) port_.answered(asked.token, tl::unexpected(error));
 }

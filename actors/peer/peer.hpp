@@ -34,7 +34,7 @@ class Peer {
     std::vector<LocalDevice> devices;
     Milliseconds repeat_first{100};  // a question is repeated after this, then doubled up to
     Milliseconds repeat_most{500};
-    Milliseconds link_backoff{100};  // a failed link is not used for this long, doubled up to 2 s
+    Milliseconds link_backoff{100};  // a failed link is probed after this, doubled up to 2 s
   };
   /// Effects. Called from within the Peer's functions; must not call back into it.
   struct Port {
@@ -51,6 +51,12 @@ class Peer {
     std::function<void()> up;
     /// Our own inbound cards, for Hello and HelloOk.
     std::function<std::vector<DeviceCards>()> inbound_cards;
+    /// Links between our device and the peer's work again, or others do in their place: links()
+    /// has more to offer to transfers that lost some. May be left out.
+    std::function<void(std::size_t device, const std::string& remote_device)> links_back{};
+    /// How one of our cards appears from here, when that changes. May be left out.
+    std::function<void(std::size_t device, std::uint16_t nic, CardView, const std::string& why)>
+        card_seen{};
   };
 
   Peer(MemberRecord record, Options options, Port port);
@@ -66,11 +72,19 @@ class Peer {
   void receive(Message message, TimePoint now);
   /// The poller said LinkFailed. False: the link is not one of this peer's.
   bool link_failed(LinkId link, const Error& error, TimePoint now);
+  /// The poller said LinkStill. The peer is asked over other links whether it lives: if it answers,
+  /// the poller is told to cut the link off. If it does not, it is the peer that stands still, and
+  /// deadlines deal with that.
+  void link_still(LinkId link, TimePoint now);
+  /// The poller said NicState: a card of ours is down, or up again.
+  void card_is_up(std::size_t device, std::uint16_t nic, bool up, TimePoint now);
   /// Our own inbound endpoint moved: tell the peer.
   void inbound_moved(TimePoint now);
   /// Links between our device and the peer's, opened on first use: max(our cards, their cards)
-  /// pairs, (i mod ours, i mod theirs). A link that failed a moment ago is left out while another
-  /// works. kNotFound when there is no such device, kPeerUnreachable when the peer is not up.
+  /// pairs, (i mod ours, i mod theirs), while all of them work; else as many as can be between
+  /// those cards that do (actors/peer/rails.hpp). Links that failed are out until they answered
+  /// again, unless nothing is left. kNotFound when there is no such device, kPeerUnreachable when
+  /// the peer is not up.
   struct PathCard {
     LinkId link;
     std::uint16_t local_nic;
@@ -80,7 +94,8 @@ class Peer {
   Result<std::vector<PathCard>> links(std::size_t device, const std::string& remote_device,
                                       TimePoint now);
   /// The peer's cards after a fence: links are moved where the generation is newer.
-  void moved(const std::string& remote_device, const std::vector<InboundCard>& cards);
+  void moved(const std::string& remote_device, const std::vector<InboundCard>& cards,
+             TimePoint now);
   /// Ends it: every open question is answered with `error`, every link closed.
   void close(const Error& error);
 
@@ -105,7 +120,14 @@ class Peer {
     TimePoint sent_at = TimePoint::max();  // max: not yet
     TimePoint due = TimePoint::max();      // when it is sent (again); max: waits for the handshake
     Milliseconds interval{0};
-    LinkId link = 0;  // that it went over last
+    LinkId link = 0;     // that it went over last
+    unsigned tries = 0;  // over that link
+  };
+  /// A Hello over one link, to see whether it works; not repeated.
+  struct Probe {
+    std::size_t pair = 0;
+    TimePoint sent_at;
+    std::optional<LinkId> suspect;  // the link that stands still while this one is asked
   };
 
   std::uint64_t next_sequence(TimePoint now);
@@ -114,14 +136,24 @@ class Peer {
   void send(std::uint64_t sequence, Asked& asked, TimePoint now);
   void send_due(TimePoint now);
   void expire(TimePoint now);
-  bool send_over_control(std::vector<std::byte> bytes, TimePoint now);
+  std::optional<LinkId> send_over_control(std::vector<std::byte> bytes, TimePoint now);
+  void repeat_answer(std::uint64_t sequence, TimePoint now);
+  void send_over(LinkId link, std::vector<std::byte> bytes);
+  void send_probes(TimePoint now);
+  void probe(const PeerLinks::Way& way, std::optional<LinkId> suspect, TimePoint now);
+  void probe_answered(std::uint64_t sequence, TimePoint now);
+  std::optional<LinkId> way_back(const Hello& hello);
+  void tell_changes();
   void receive_question(std::uint64_t sequence, Question question, TimePoint now);
   void receive_hello(std::uint64_t sequence, const Hello& hello, TimePoint now);
   void receive_answer(std::uint64_t sequence, Answer answer, TimePoint now);
   void learn(const std::vector<DeviceCards>& devices, TimePoint now);
 
   PeerLinks links_;
-  std::map<std::uint64_t, Asked> asked_;  // by sequence, in the order of asking
+  std::map<std::uint64_t, Asked> asked_;   // by sequence, in the order of asking
+  std::map<std::uint64_t, Probe> probes_;  // by sequence
+  std::vector<CardView> views_;            // of our cards, as told
+  std::string last_trouble_;
   AnsweredQuestions answered_;
   std::uint64_t last_sequence_ = 0;
   std::uint64_t hello_ = 0;  // the sequence of our newest Hello while it is not answered

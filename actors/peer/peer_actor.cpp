@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <atomic>
+#include <map>
 #include <unordered_map>
 #include <utility>
 
@@ -44,9 +45,24 @@ class PeerActor : public caf::event_based_actor {
           peer_.answer(answer.sequence, std::move(answer.answer), Clock::now());
           settle();
         },
+        [this](const Forgotten& forgotten) {
+          const auto waiting = forgetting_.find(forgotten.sequence);
+          if (waiting == forgetting_.end() || --waiting->second > 0) return;
+          forgetting_.erase(waiting);
+          peer_.answer(forgotten.sequence, Fenced{}, Clock::now());
+          settle();
+        },
         [this](const LinkTrouble& trouble) {
           if (peer_.link_failed(trouble.link, trouble.error, Clock::now()) && peer_.is_up())
             tell(setup_.node, PeerTrouble{setup_.record.node});
+          settle();
+        },
+        [this](const LinkStandsStill& still) {
+          peer_.link_still(still.link, Clock::now());
+          settle();
+        },
+        [this](const OurCardChanged& card) {
+          peer_.card_is_up(card.device, card.nic, card.up, Clock::now());
           settle();
         },
         [this](const InboundMoved&) {
@@ -69,6 +85,7 @@ class PeerActor : public caf::event_based_actor {
   /// Node, peers and devices hold one another.
   void on_exit() override {
     setup_.device_actors.clear();
+    setup_.nics.clear();
     setup_.node = nullptr;
   }
 
@@ -77,6 +94,12 @@ class PeerActor : public caf::event_based_actor {
     std::size_t device;  // ours
     std::uint64_t token;
     std::string remote_device;  // whose links the answer is about; from the answer to an Open
+  };
+
+  struct Asked {
+    std::size_t device;  // ours, that is to answer
+    std::uint64_t sequence;
+    Question question;
   };
 
   Peer::Port port() {
@@ -101,7 +124,27 @@ class PeerActor : public caf::event_based_actor {
                 all.push_back({device->name, device->inbound->cards()});
               return all;
             },
+        .links_back =
+            [this](std::size_t device, const std::string& remote_device) {
+              returns_.emplace_back(device, remote_device);
+            },
+        .card_seen =
+            [this](std::size_t device, std::uint16_t nic, CardView view, const std::string& why) {
+              if (device < setup_.nics.size() && nic < setup_.nics[device].size())
+                tell(setup_.nics[device][nic], CardSeen{setup_.record.incarnation, view, why});
+            },
     };
+  }
+
+  /// Kept as answers are: links() may be asked only once the Peer's function has returned.
+  void tell_returns() {
+    for (const auto& [device, remote_device] : std::exchange(returns_, {})) {
+      auto links = peer_.links(device, remote_device, Clock::now());
+      if (links)
+        tell(setup_.device_actors[device],
+             LinksBack{setup_.record.incarnation, remote_device,
+                       std::make_shared<std::vector<Peer::PathCard>>(std::move(*links))});
+    }
   }
 
   /// Kept until the Peer's function has returned: links() may be asked only then.
@@ -116,7 +159,7 @@ class PeerActor : public caf::event_based_actor {
     if (answer) {
       if (auto* ok = std::get_if<OpenOk>(&*answer)) asker.remote_device = ok->device;
       if (auto* fenced = std::get_if<Fenced>(&*answer))
-        peer_.moved(asker.remote_device, fenced->cards);
+        peer_.moved(asker.remote_device, fenced->cards, Clock::now());
     }
     auto links = peer_.links(asker.device, asker.remote_device, Clock::now());
     tell(setup_.device_actors[asker.device],
@@ -143,24 +186,41 @@ class PeerActor : public caf::event_based_actor {
       if (name.empty()) return forget(sequence, fence->transfer);
     }
     for (std::size_t i = 0; i < setup_.devices.size(); ++i)
-      if (setup_.devices[i]->name == name)
-        return tell(setup_.device_actors[i],
-                    PeerAsked{setup_.record.node, setup_.record.incarnation, sequence,
-                              std::move(question)});
+      if (setup_.devices[i]->name == name) {
+        questions_.push_back({i, sequence, std::move(question)});
+        return;
+      }
     tell(caf::actor(this), PeerAnswer{sequence, Refused{{ErrorCode::kNotFound,
                                                          fmt::format("no device '{}' on node '{}'",
                                                                      name, setup_.options.node)}}});
   }
 
+  /// Kept until the Peer's function has returned, as answers are.
+  void pass_on(Asked& asked) {
+    PeerAsked message{setup_.record.node,
+                      setup_.record.incarnation,
+                      asked.sequence,
+                      std::move(asked.question),
+                      {}};
+    if (const auto* open = std::get_if<Open>(&message.question); open && open->pack_slots > 0)
+      if (const auto links = peer_.links(asked.device, open->initiator_device, Clock::now()))
+        for (const Peer::PathCard& card : *links) message.links.push_back(card.link);
+    tell(setup_.device_actors[asked.device], std::move(message));
+  }
+
+  /// Its Open may still wait in a device's mailbox, with data: answered when every device has
+  /// looked.
   void forget(std::uint64_t sequence, TransferId transfer) {
+    forgetting_[sequence] = setup_.device_actors.size();
     for (const auto& device : setup_.device_actors)
-      tell(device, ForgetTransfer{setup_.record.incarnation, transfer});
-    tell(caf::actor(this), PeerAnswer{sequence, Fenced{}});
+      tell(device, ForgetTransfer{setup_.record.incarnation, transfer, sequence});
   }
 
   /// After each of the Peer's functions: what it left to be done.
   void settle() {
     for (auto& [asker, answer] : std::exchange(answers_, {})) deliver(asker, answer);
+    for (auto& asked : std::exchange(questions_, {})) pass_on(asked);
+    tell_returns();
     const TimePoint next = peer_.next_tick();
     if (next >= ticking_) return;
     ticking_ = next;
@@ -171,6 +231,9 @@ class PeerActor : public caf::event_based_actor {
   Peer peer_;
   std::unordered_map<std::uint64_t, Asker> askers_;
   std::vector<std::pair<Asker, Result<Answer>>> answers_;
+  std::vector<Asked> questions_;
+  std::map<std::uint64_t, std::size_t> forgetting_;  // devices that have not looked, by question
+  std::vector<std::pair<std::size_t, std::string>> returns_;
   std::uint64_t next_token_ = 1;
   TimePoint ticking_ = TimePoint::max();
 };

@@ -16,7 +16,8 @@ struct PeerActorSetup {
   MemberRecord record;
   Peer::Options options;
   std::vector<std::shared_ptr<LocalDevice>> devices;
-  std::vector<caf::actor> device_actors;  // in the order of `devices`
+  std::vector<caf::actor> device_actors;      // in the order of `devices`
+  std::vector<std::vector<caf::actor>> nics;  // their cards
   caf::actor node;
   std::shared_ptr<RegionTable> regions;  // to find the device that an OPEN concerns
 };

@@ -12,6 +12,7 @@
 
 #include "transport/error.hpp"
 #include "transport/fabric/nic.hpp"
+#include "transport/packing/write_costs.hpp"
 #include "transport/plan/layout.hpp"
 #include "transport/poller/command.hpp"
 
@@ -61,6 +62,7 @@ struct TransferSpec {
   std::uint32_t weight = 1;  // 1 to 1000: share among transfers to the same peer
   std::string key;           // idempotency, "" none: a repeated key returns the first id
   std::string notify;        // up to kMaxNotifyBytes
+  PackingMode packing = PackingMode::kAuto;
 };
 struct TransferRequest {
   std::vector<TransferSpec> transfers;

@@ -11,6 +11,7 @@ using enum Presence;
 
 constexpr std::array<std::string_view, 2> kDirections = {"write", "read"};
 constexpr std::array<std::string_view, 2> kLanes = {"urgent", "bulk"};
+constexpr std::array<std::string_view, 3> kPacking = {"auto", "always", "never"};
 constexpr std::array<std::string_view, 3> kLayouts = {"ranges", "pages", "strided"};
 constexpr std::uint32_t kMaxWeight = 1000;
 
@@ -88,6 +89,8 @@ TransferSpec decode_spec(Fields& fields) {
   fields.u32("weight", spec.weight, kOptional, 1, kMaxWeight);
   fields.name("key", spec.key, kOptional);
   fields.bytes("notify", spec.notify, kMaxNotifyBytes);
+  if (auto packing = fields.choice("packing", kPacking, kOptional))
+    spec.packing = static_cast<PackingMode>(*packing);
   return spec;
 }
 

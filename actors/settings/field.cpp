@@ -145,6 +145,20 @@ Result<std::string> read_bus(const Value& value) {
   return bus ? bus : value.fail("{}", bus.error().message);
 }
 
+Result<HugePages> read_huge_pages(const Value& value) {
+  return value.one_of({"auto", "never", "always"}).map([](const std::string& word) {
+    if (word == "auto") return HugePages::kAuto;
+    return word == "never" ? HugePages::kNever : HugePages::kAlways;
+  });
+}
+
+Result<PackingMode> read_packing(const Value& value) {
+  return value.one_of({"auto", "always", "never"}).map([](const std::string& word) {
+    if (word == "auto") return PackingMode::kAuto;
+    return word == "never" ? PackingMode::kNever : PackingMode::kAlways;
+  });
+}
+
 Result<void> read_gpus(const Value& value, Settings& settings) {
   DeviceSettings& devices = settings.devices;
   const std::string word = value.text().value_or("");
@@ -228,6 +242,10 @@ std::vector<Field> data_path_fields() {
       field("fabric.max_chunk_bytes", bytes(4 * kKib, kGib), AT(fabric.max_chunk_bytes)),
       field("fabric.quantum_bytes", bytes(4 * kKib, 64 * kGib), AT(fabric.quantum_bytes)),
       field("fabric.merge", boolean(), AT(fabric.merge)),
+      field("fabric.packing", read_packing, AT(fabric.packing)),
+      field("fabric.inline_bytes", bytes(0, 8 * kKib), AT(fabric.inline_bytes)),
+      field("fabric.warm_up", boolean(), AT(fabric.warm_up)),
+      field("fabric.staging_bytes", bytes(0, 64 * kGib), AT(fabric.staging_bytes)),
       field("fabric.counted_chunks", integer<std::uint32_t>(0, 65536), AT(fabric.counted_chunks)),
       field("fabric.idle_tick_ms", integer<milliseconds>(1, 1000), AT(fabric.idle_tick)),
       field("fabric.spin_us", integer<microseconds>(0, 1'000'000), AT(fabric.spin)),
@@ -236,6 +254,7 @@ std::vector<Field> data_path_fields() {
       {"devices.cpus", read_cpus},
       {"devices.gpus", read_gpus},
       field("devices.override", read_overrides, AT(devices.overrides)),
+      field("memory.huge_pages", read_huge_pages, AT(memory.huge_pages)),
       field("timeouts.open_ms", timeout_ms(), AT(timeouts.open)),
       field("timeouts.connect_ms", timeout_ms(), AT(timeouts.connect)),
       field("timeouts.grace_min_ms", timeout_ms(), AT(timeouts.grace_min)),
@@ -244,6 +263,7 @@ std::vector<Field> data_path_fields() {
       field("timeouts.transfer_default_ms", timeout_ms(), AT(timeouts.transfer_default)),
       field("timeouts.drain_ms", timeout_ms(0), AT(timeouts.drain)),
       field("timeouts.lease_extra_ms", timeout_ms(), AT(timeouts.lease_extra)),
+      field("timeouts.card_stall_ms", timeout_ms(0), AT(timeouts.card_stall)),
   };
 }
 
@@ -278,8 +298,9 @@ const Field* find_field(std::string_view key) {
 }
 
 const std::vector<std::string>& section_names() {
-  static const std::vector<std::string> names = {
-      "node", "request", "gossip", "fabric", "devices", "timeouts", "limits", "log", "caf"};
+  static const std::vector<std::string> names = {"node",    "request", "gossip",   "fabric",
+                                                 "devices", "memory",  "timeouts", "limits",
+                                                 "log",     "caf"};
   return names;
 }
 

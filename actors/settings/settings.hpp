@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "transport/error.hpp"
+#include "transport/memory/huge_pages.hpp"
+#include "transport/packing/write_costs.hpp"
 #include "transport/topology/pairing.hpp"
 
 namespace penstock {
@@ -63,6 +65,10 @@ struct FabricSettings {
   std::uint64_t max_chunk_bytes = kMib;
   std::uint64_t quantum_bytes = 8 * kMib;
   bool merge = true;
+  PackingMode packing = PackingMode::kAuto;
+  std::uint64_t staging_bytes = 40 * kMib;  // per device
+  bool warm_up = true;
+  std::uint64_t inline_bytes = 8 * kKib;
   std::uint32_t counted_chunks = 256;
   std::chrono::milliseconds idle_tick{5};
   std::chrono::microseconds spin{50};
@@ -81,6 +87,11 @@ struct DeviceSettings {
   bool operator==(const DeviceSettings&) const = default;
 };
 
+struct MemorySettings {
+  HugePages huge_pages = HugePages::kAuto;
+  bool operator==(const MemorySettings&) const = default;
+};
+
 struct TimeoutSettings {
   std::chrono::milliseconds open{2000};
   std::chrono::milliseconds connect{5000};
@@ -90,6 +101,7 @@ struct TimeoutSettings {
   std::chrono::milliseconds transfer_default{60000};
   std::chrono::milliseconds drain{30000};
   std::chrono::milliseconds lease_extra{5000};
+  std::chrono::milliseconds card_stall{500};  // 0: off
   bool operator==(const TimeoutSettings&) const = default;
 };
 
@@ -119,6 +131,7 @@ struct Settings {
   GossipSettings gossip;
   FabricSettings fabric;
   DeviceSettings devices;
+  MemorySettings memory;
   TimeoutSettings timeouts;
   LimitSettings limits;
   LogSettings log;

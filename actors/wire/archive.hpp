@@ -24,6 +24,7 @@
 #include <variant>
 #include <vector>
 
+#include "actors/wire/inline_bytes.hpp"
 #include "transport/error.hpp"
 #include "transport/fabric/nic.hpp"
 
@@ -75,6 +76,12 @@ class ArchiveWriter {
     packer_.pack_bin(static_cast<std::uint32_t>(address.size()));
     packer_.pack_bin_body(reinterpret_cast<const char*>(address.data()),
                           static_cast<std::uint32_t>(address.size()));
+  }
+  void value(const InlineBytes& data) {
+    check_length("inline data", data.bytes.size(), kMaxInlineBytes);
+    packer_.pack_bin(static_cast<std::uint32_t>(data.bytes.size()));
+    packer_.pack_bin_body(reinterpret_cast<const char*>(data.bytes.data()),
+                          static_cast<std::uint32_t>(data.bytes.size()));
   }
   void value(const Error& error) { (*this)(std::string(name_of(error.code)), error.message); }
   template <class T>
@@ -171,13 +178,8 @@ class ArchiveReader {
       return refuse(fmt::format("a text of {} bytes", object_.via.str.size));
     text.assign(object_.via.str.ptr, object_.via.str.size);
   }
-  void value(FabricAddress& address) {
-    if (object_.type != msgpack::type::BIN) return refuse("expected binary");
-    if (object_.via.bin.size > kMaxAddressBytes)
-      return refuse(fmt::format("an address of {} bytes", object_.via.bin.size));
-    const auto* first = reinterpret_cast<const std::byte*>(object_.via.bin.ptr);
-    address.assign(first, first + object_.via.bin.size);
-  }
+  void value(FabricAddress& address) { binary(address, kMaxAddressBytes); }
+  void value(InlineBytes& data) { binary(data.bytes, kMaxInlineBytes); }
   void value(Error& error) {
     std::string name;
     (*this)(name, error.message);
@@ -212,6 +214,13 @@ class ArchiveReader {
   }
 
  private:
+  void binary(std::vector<std::byte>& bytes, std::size_t most) {
+    if (object_.type != msgpack::type::BIN) return refuse("expected binary");
+    if (object_.via.bin.size > most)
+      return refuse(fmt::format("binary of {} bytes, at most {}", object_.via.bin.size, most));
+    const auto* first = reinterpret_cast<const std::byte*>(object_.via.bin.ptr);
+    bytes.assign(first, first + object_.via.bin.size);
+  }
   template <class T>
   void field(const msgpack::object& object, std::uint32_t& position, T& into) {
     if (!problem_.empty()) return;

@@ -21,13 +21,17 @@ static void fields(A& archive, typename A::template Ref<RegionKey> m) {
   archive(m.nic, m.base, m.key);
 }
 template <class A>
+static void fields(A& archive, typename A::template Ref<Hello::Way> m) {
+  archive(m.from_device, m.from_nic, m.to_device, m.to_nic);
+}
+template <class A>
 static void fields(A& archive, typename A::template Ref<Hello> m) {
-  archive(m.node, m.devices);
+  archive(m.node, m.devices, m.way);
 }
 template <class A>
 static void fields(A& archive, typename A::template Ref<Open> m) {
   archive(m.transfer, m.region, m.epoch, m.direction, m.end, m.bytes, m.chunks, m.lease_ms,
-          m.initiator_region, m.notify);
+          m.initiator_region, m.notify, m.initiator_device, m.pack_slots, m.data);
 }
 template <class A>
 static void fields(A& archive, typename A::template Ref<Fin> m) {
@@ -50,8 +54,16 @@ static void fields(A& archive, typename A::template Ref<HelloOk> m) {
   archive(m.devices);
 }
 template <class A>
+static void fields(A& archive, typename A::template Ref<StagingSlot> m) {
+  archive(m.immediate, m.offset);
+}
+template <class A>
+static void fields(A& archive, typename A::template Ref<LentStaging> m) {
+  archive(m.slot_bytes, m.slots, m.keys);
+}
+template <class A>
 static void fields(A& archive, typename A::template Ref<OpenOk> m) {
-  archive(m.device, m.immediate, m.epoch, m.region_bytes, m.keys);
+  archive(m.device, m.immediate, m.epoch, m.region_bytes, m.keys, m.staging);
 }
 template <class A>
 static void fields(A& archive, typename A::template Ref<FinOk>) {

@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "actors/wire/inline_bytes.hpp"
 #include "transport/error.hpp"
 #include "transport/fabric/nic.hpp"
 #include "transport/poller/command.hpp"
@@ -44,12 +45,22 @@ struct RegionKey {
 
 // -- questions -----------------------------------------------------------------------------------
 
-/// First contact, both ways; also repeated when a card's inbound endpoint moved.
+/// First contact, both ways; also repeated when a card's inbound endpoint moved, and over a link
+/// that is to show whether it works: the answer comes back the same way.
 struct Hello {
+  /// The cards that it travels between; a device of "" when the asker leaves the way open.
+  struct Way {
+    std::string from_device;
+    std::uint16_t from_nic = 0;
+    std::string to_device;
+    std::uint16_t to_nic = 0;
+  };
   std::string node;
   std::vector<DeviceCards> devices;
+  Way way{};
 };
-/// May I write to (or read from) your region? No write leaves before the answer.
+/// May I write to (or read from) your region? No write leaves before the answer. A small write
+/// comes with it and is done at once.
 struct Open {
   TransferId transfer = 0;  // the initiator's; unique with its incarnation
   std::string region;
@@ -61,6 +72,9 @@ struct Open {
   std::uint32_t lease_ms = 0;
   std::string initiator_region;
   std::string notify;
+  std::string initiator_device{};
+  std::uint32_t pack_slots = 0;  // staging slots wanted for packed writes; 0: none
+  InlineBytes data{};            // a small write as a whole: the answer is AlreadyDone
 };
 /// All my operations have completed.
 struct Fin {
@@ -89,12 +103,19 @@ struct Revoke {
 struct HelloOk {
   std::vector<DeviceCards> devices;
 };
+/// Staging memory of the owner's that is lent to a transfer.
+struct LentStaging {
+  std::uint64_t slot_bytes = 0;
+  std::vector<StagingSlot> slots;
+  std::vector<RegionKey> keys;
+};
 struct OpenOk {
   std::string device;  // the owner's
   std::optional<std::uint32_t> immediate;
   std::uint64_t epoch = 0;
   std::uint64_t region_bytes = 0;
   std::vector<RegionKey> keys;
+  std::optional<LentStaging> staging{};  // when slots were wanted and some are free
 };
 struct FinOk {};
 /// The cards as they are after the fence, and the region's keys on them.
@@ -102,7 +123,7 @@ struct Fenced {
   std::vector<InboundCard> cards;
   std::vector<RegionKey> keys;
 };
-/// It had already ended well: count full or Fin seen.
+/// It has ended well: its data came with the Open, or count full, or Fin seen.
 struct AlreadyDone {};
 struct Revoked {};
 struct Refused {

@@ -48,9 +48,10 @@ Measurement together(const Measurement& a, const Measurement& b, double seconds)
 
 class Demo {
  public:
-  Demo(LocalCluster& cluster, DemoReport& report)
+  Demo(LocalCluster& cluster, DemoReport& report, HugePages huge_pages)
       : cluster_(cluster),
         report_(report),
+        huge_pages_(huge_pages),
         forth_(cluster.client(0), cluster.client(1), "forth", report.region_bytes, 1),
         back_(cluster.client(1), cluster.client(0), "back", report.region_bytes, 1ULL << 40),
         raw_forth_(raw_options(), cluster.folder() / "raw-forth.log"),
@@ -99,7 +100,9 @@ class Demo {
 
  private:
   YardstickOptions raw_options() const {
-    return {.provider = report_.provider, .region_bytes = report_.region_bytes};
+    return {.provider = report_.provider,
+            .region_bytes = report_.region_bytes,
+            .huge_pages = huge_pages_};
   }
 
   void move_ours(const PageLists& forth, const PageLists& back, Measurement& first,
@@ -172,6 +175,7 @@ class Demo {
 
   LocalCluster& cluster_;
   DemoReport& report_;
+  HugePages huge_pages_;
   PageMover forth_;
   PageMover back_;
   RawYardstick raw_forth_;
@@ -231,8 +235,7 @@ void run(const Arguments& arguments) {
   report.provider = arguments.provider;
   check_pages(report.region_bytes, report.page_bytes);
   // Ours: two regions on each of two nodes. The bare loop: two pairs.
-  require_memory({.shared_bytes = 4 * report.region_bytes, .other_bytes = 4 * report.region_bytes},
-                 "--bytes");
+  require_memory({.shared_bytes = 8 * report.region_bytes}, "--bytes");
 
   if (!arguments.json.empty() && arguments.json != "-" &&
       !std::ofstream(arguments.json, std::ios::app)) {
@@ -243,7 +246,7 @@ void run(const Arguments& arguments) {
   fmt::print(stderr, "starting two services and two bare libfabric pairs\n");
   LocalCluster cluster({.provider = arguments.provider, .settings = arguments.settings});
   try {
-    Demo demo(cluster, report);
+    Demo demo(cluster, report, huge_pages_of(arguments.settings));
     for (std::size_t i = 0; i < arguments.rounds; ++i) demo.round(i, arguments.rounds);
     demo.small_transfers();
   } catch (...) {

@@ -14,6 +14,7 @@
 #include "apps/penstock/table.hpp"
 #include "client/cli/host_limits.hpp"
 #include "transport/fabric/provider.hpp"
+#include "transport/memory/huge_pages.hpp"
 #include "transport/topology/cpu_list.hpp"
 #include "transport/topology/topology.hpp"
 
@@ -53,14 +54,33 @@ void gather_shared_memory(cli::HostFacts& facts) {
   facts.shared_free_bytes = std::uint64_t{space.f_bavail} * space.f_frsize;
 }
 
+/// The word in brackets of "always within_size [never] deny".
+std::string chosen_word(const char* path) {
+  std::ifstream file(path);
+  for (std::string word; file >> word;) {
+    if (word.starts_with('[') && word.ends_with(']')) return word.substr(1, word.size() - 2);
+  }
+  return "";
+}
+
+void gather_huge_pages(cli::HostFacts& facts) {
+  facts.shared_huge = shared_memory_huge_option();
+  facts.shmem_enabled = chosen_word("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
+  auto mounts = huge_page_mounts();
+  if (mounts.empty()) return;
+  facts.huge_page_folder = mounts.front().folder;
+  facts.huge_page_bytes = mounts.front().page_bytes;
+  facts.huge_pages = mounts.front().total_pages;
+  facts.free_huge_pages = mounts.front().free_pages;
+}
+
 cli::HostFacts gather(const DoctorArguments& arguments) {
   cli::HostFacts facts;
   facts.open_files = soft_limit(RLIMIT_NOFILE);
   facts.locked_bytes = soft_limit(RLIMIT_MEMLOCK);
   gather_shared_memory(facts);
   facts.memory_bytes = meminfo("MemTotal") * 1024;
-  facts.huge_pages = meminfo("HugePages_Total");
-  facts.huge_page_bytes = meminfo("Hugepagesize") * 1024;
+  gather_huge_pages(facts);
   auto cpus = process_cpus();
   facts.allowed_cpus = static_cast<unsigned>(cpus.size());
   facts.online_cpus = static_cast<unsigned>(::sysconf(_SC_NPROCESSORS_ONLN));

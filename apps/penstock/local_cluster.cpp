@@ -102,9 +102,14 @@ bool LocalCluster::start() {
     std::filesystem::remove(folder() / (name + ".ipc"));  // of an earlier attempt
     std::vector<std::string> argv{own_folder() / "penstockd", "--config",
                                   folder() / (name + ".yaml")};
-    for (const auto& setting : options_.settings) {
+    auto settings = options_.settings;
+    if (i < options_.node_settings.size()) {
+      settings.insert(settings.end(), options_.node_settings[i].begin(),
+                      options_.node_settings[i].end());
+    }
+    for (auto& setting : settings) {
       argv.emplace_back("--set");
-      argv.push_back(setting);
+      argv.push_back(std::move(setting));
     }
     services_.emplace_back(argv, folder() / (name + ".log"));
   }

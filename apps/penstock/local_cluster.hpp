@@ -17,7 +17,9 @@ struct ClusterOptions {
   std::vector<std::string> nodes{"a", "b"};
   std::string provider = "tcp";  // "tcp" uses the loopback interface; or "shm"
   /// Further settings of every service, as for penstockd --set: "section.key=value".
-  std::vector<std::string> settings;
+  std::vector<std::string> settings{};
+  /// And of one of them, after those: by node, may be shorter than `nodes`.
+  std::vector<std::vector<std::string>> node_settings{};
   std::uint32_t start_timeout_ms = 15000;
 };
 

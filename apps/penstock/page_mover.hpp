@@ -67,6 +67,8 @@ class PageMover {
 
   client::Client& source() { return source_; }
   client::Client& destination() { return destination_; }
+  /// Of the source region.
+  const std::string& shared_name() const { return source_region_.info().shared_name; }
 
   /// Asks for the move as `parts` transfers (all in one request): a write is asked of the source's
   /// service, a read of the destination's. `lists` may go when it returns.

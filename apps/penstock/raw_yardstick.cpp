@@ -2,18 +2,20 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <optional>
+#include <string_view>
 
 #include "apps/penstock/child_process.hpp"
 #include "apps/penstock/commands.hpp"
 #include "transport/bench/raw_loop.hpp"
+#include "transport/bench/raw_memory.hpp"
 
 namespace penstock::app {
 namespace {
@@ -36,29 +38,19 @@ RawOptions raw_options(const YardstickOptions& options) {
   }
   raw.window_bytes = options.window_bytes;
   raw.window_operations = options.window_operations;
+  raw.huge_pages = options.huge_pages;
   return raw;
 }
 
-/// Touched memory, as the target has it.
-class Pages {
- public:
-  explicit Pages(std::uint64_t bytes) : bytes_(bytes) {
-    memory_ = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-    if (memory_ == MAP_FAILED) {
-      throw Exit(ExitCode::kFailed,
-                 fmt::format("no {} bytes of memory: {}", bytes, std::strerror(errno)));
-    }
-  }
-  ~Pages() { ::munmap(memory_, bytes_); }
-  Pages(const Pages&) = delete;
-  Pages& operator=(const Pages&) = delete;
-  std::span<std::byte> span() const { return {static_cast<std::byte*>(memory_), bytes_}; }
+// In the order of the enumeration.
+constexpr std::array<std::string_view, 3> kHugePages{"auto", "never", "always"};
 
- private:
-  void* memory_;
-  std::uint64_t bytes_;
-};
+std::optional<HugePages> parse_huge_pages(std::string_view word) {
+  for (std::size_t i = 0; i < kHugePages.size(); ++i) {
+    if (word == kHugePages[i]) return static_cast<HugePages>(i);
+  }
+  return std::nullopt;
+}
 
 struct Pipe {
   int read_end = -1;
@@ -84,15 +76,28 @@ std::vector<std::string> target_command(const YardstickOptions& options) {
           "--window",
           std::to_string(options.window_bytes),
           "--window-operations",
-          std::to_string(options.window_operations)};
+          std::to_string(options.window_operations),
+          "--huge-pages",
+          std::string(kHugePages[static_cast<std::size_t>(options.huge_pages)])};
 }
 
 }  // namespace
 
-struct RawYardstick::Parts {
-  explicit Parts(std::uint64_t bytes) : memory(bytes) {}
+HugePages huge_pages_of(const std::vector<std::string>& settings) {
+  constexpr std::string_view kKey = "memory.huge_pages=";
+  auto choice = HugePages::kAuto;
+  for (const auto& setting : settings) {  // the last one holds; the services check the word
+    if (!setting.starts_with(kKey)) continue;
+    choice = parse_huge_pages(setting.substr(kKey.size())).value_or(HugePages::kAuto);
+  }
+  return choice;
+}
 
-  Pages memory;
+struct RawYardstick::Parts {
+  explicit Parts(const YardstickOptions& options)
+      : memory(or_throw(RawMemory::allocate(options.region_bytes, options.huge_pages))) {}
+
+  RawMemory memory;
   std::optional<RawTargetControl> control;
   std::optional<ChildProcess> target;
   std::unique_ptr<RawInitiator> initiator;
@@ -100,7 +105,7 @@ struct RawYardstick::Parts {
 };
 
 RawYardstick::RawYardstick(const YardstickOptions& options, std::filesystem::path log)
-    : parts_(std::make_unique<Parts>(options.region_bytes)) {
+    : parts_(std::make_unique<Parts>(options)) {
   std::signal(SIGPIPE, SIG_IGN);  // a target that died is an error, not our end
   Pipe commands, replies;
   parts_->control.emplace(commands.write_end, replies.read_end);
@@ -110,12 +115,17 @@ RawYardstick::RawYardstick(const YardstickOptions& options, std::filesystem::pat
   ::close(replies.write_end);
   auto description = or_throw(parts_->control->description(kOpenPatience));
   parts_->initiator =
-      or_throw(RawInitiator::open(raw_options(options), parts_->memory.span(), description));
+      or_throw(RawInitiator::open(raw_options(options), parts_->memory.bytes(), description));
 }
 
 RawYardstick::~RawYardstick() {
   parts_->initiator.reset();
-  parts_->control.reset();  // the target sees the end of its pipe and exits
+  parts_->control.reset();  // the target sees the end of its pipe, gives its memory back and exits
+  if (parts_->target) parts_->target->wait(kAnswerPatience);
+}
+
+const std::string& RawYardstick::shared_name() const {
+  return parts_->memory.memory()->shared_name();
 }
 
 workload::Measurement RawYardstick::move(client::Direction direction, std::uint64_t page_bytes,
@@ -147,7 +157,10 @@ void add_raw_target(CLI::App& app) {
   command->add_option("--bytes", options->region_bytes)->required();
   command->add_option("--window", options->window_bytes);
   command->add_option("--window-operations", options->window_operations);
-  command->callback([options] {
+  auto pages = std::make_shared<std::string>("auto");
+  command->add_option("--huge-pages", *pages);
+  command->callback([options, pages] {
+    options->huge_pages = parse_huge_pages(*pages).value_or(HugePages::kAuto);
     int code =
         serve_raw_target(raw_options(*options), options->region_bytes, STDIN_FILENO, STDOUT_FILENO);
     if (code != 0) throw Exit(ExitCode::kFailed, "");

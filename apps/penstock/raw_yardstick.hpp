@@ -11,6 +11,7 @@
 
 #include "client/cpp/transfer.hpp"
 #include "client/workload/measurement.hpp"
+#include "transport/memory/huge_pages.hpp"
 
 namespace penstock::app {
 
@@ -19,7 +20,11 @@ struct YardstickOptions {
   std::uint64_t region_bytes = 0;  // on each side
   std::uint64_t window_bytes = 16ULL << 20;
   std::uint32_t window_operations = 256;
+  HugePages huge_pages = HugePages::kAuto;  // as the services it is compared with
 };
+
+/// What `settings` ("section.key=value") say of memory.huge_pages; auto when they say nothing.
+HugePages huge_pages_of(const std::vector<std::string>& settings);
 
 /// One initiator and one target. Throws Exit kFailed.
 class RawYardstick {
@@ -28,6 +33,9 @@ class RawYardstick {
   /// target.
   RawYardstick(const YardstickOptions& options, std::filesystem::path log);
   ~RawYardstick();
+
+  /// The initiator's memory, as RegionMemory::shared_name says it.
+  const std::string& shared_name() const;
 
   /// Moves page source_pages[i] to page destination_pages[i]; may be called on another thread than
   /// it was made on.

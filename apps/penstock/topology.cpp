@@ -18,6 +18,8 @@ namespace {
 struct TopologyArguments {
   std::string xml;
   std::string provider;
+  std::vector<std::string> gpus;  // empty: all that are there
+  std::vector<int> cpus;          // empty: all that may be used
 };
 
 template <class T>
@@ -31,6 +33,14 @@ T value_or_exit(Result<T> result) {
 std::vector<CardOffer> offers_of(const Topology& topology, const TopologyArguments& arguments) {
   if (!arguments.xml.empty()) return cards_in_topology(topology, arguments.provider);
   return value_or_exit(list_cards(arguments.provider));
+}
+
+std::vector<std::string> gpus_of(const Topology& topology, const TopologyArguments& arguments) {
+  if (arguments.gpus == std::vector<std::string>{"none"}) return {};
+  if (!arguments.gpus.empty()) return arguments.gpus;
+  std::vector<std::string> buses;
+  for (const auto& gpu : topology.gpus()) buses.push_back(gpu.bus);
+  return buses;
 }
 
 nlohmann::json json_of(const std::vector<CardOffer>& offers, const std::vector<DevicePlan>& devices,
@@ -64,10 +74,14 @@ nlohmann::json json_of(const std::vector<CardOffer>& offers, const std::vector<D
 void run(const Globals& globals, const TopologyArguments& arguments) {
   auto topology = value_or_exit(arguments.xml.empty() ? Topology::discover()
                                                       : Topology::from_xml(arguments.xml));
+  if (!arguments.cpus.empty()) {
+    if (auto left = topology.allow_only(arguments.cpus); !left) {
+      throw Exit(ExitCode::kFailed,
+                 fmt::format("{}: {}", name_of(left.error().code), left.error().message));
+    }
+  }
   auto offers = offers_of(topology, arguments);
-  std::vector<std::string> gpus;
-  for (const auto& gpu : topology.gpus()) gpus.push_back(gpu.bus);
-  auto devices = value_or_exit(pair_devices(topology, offers, gpus));
+  auto devices = value_or_exit(pair_devices(topology, offers, gpus_of(topology, arguments)));
   auto cores = plan_cores(topology, devices);
   if (globals.json) return print_json(json_of(offers, devices, cores).dump());
   std::cout << print_topology(topology, offers, devices, cores);
@@ -82,7 +96,14 @@ void add_topology(CLI::App& app, Globals& globals) {
   topology->add_option("--xml", arguments->xml, "A machine saved with: lstopo FILE.xml");
   topology->add_option("--provider", arguments->provider, "tcp, shm, verbs or efa")
       ->default_val("tcp");
-  topology->footer("Example: penstock topology --xml p5.xml --provider efa");
+  topology->add_option("--gpus", arguments->gpus, "Only these, by PCI bus id, or none")
+      ->delimiter(',');
+  topology->add_option("--cpus", arguments->cpus, "Only these hardware threads: 0,1,2")
+      ->delimiter(',')
+      ->check(CLI::NonNegativeNumber);
+  topology->footer(
+      "Examples: penstock topology --xml p5.xml --provider efa\n"
+      "          penstock topology --xml p5.xml --provider efa --gpus 53:00.0,97:00.0");
   topology->callback([&globals, arguments] { run(globals, *arguments); });
 }
 

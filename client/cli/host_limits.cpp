@@ -64,13 +64,30 @@ Finding shared_memory(const HostFacts& facts) {
   return finding;
 }
 
+/// Only told, never a failure: regions do without, but random small pages move faster with them.
 Finding huge_pages(const HostFacts& facts) {
-  // Host regions do without; only told, because registration of large memory is faster with them.
-  return {Severity::kOk, "huge pages",
-          facts.huge_pages == 0 ? "none reserved; none needed"
-                                : fmt::format("{} of {} reserved", facts.huge_pages,
-                                              format_bytes(facts.huge_page_bytes)),
-          ""};
+  Finding finding{Severity::kOk, "huge pages", "", ""};
+  finding.found = facts.huge_page_folder.empty()
+                      ? "no hugetlbfs is mounted"
+                      : fmt::format("{}: {} of {} pages of {} free", facts.huge_page_folder,
+                                    facts.free_huge_pages, facts.huge_pages,
+                                    format_bytes(facts.huge_page_bytes));
+  finding.found += fmt::format("; /dev/shm has huge={}", facts.shared_huge);
+  if (!facts.shmem_enabled.empty()) {
+    finding.found += fmt::format(", shmem_enabled is {}", facts.shmem_enabled);
+  }
+  const bool transparent = facts.shmem_enabled == "force" ||
+                           (facts.shared_huge != "never" && facts.shmem_enabled != "deny");
+  if (facts.free_huge_pages > 0 || transparent) return finding;
+  finding.advice =
+      "host regions are faster on them. Reserved ones: echo N > /proc/sys/vm/nr_hugepages, and "
+      "mount "
+      "-t hugetlbfs none /dev/hugepages. Or transparent ones: mount -o remount,huge=advise "
+      "/dev/shm";
+  if (facts.shmem_enabled == "deny") {
+    finding.advice += ", after echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled";
+  }
+  return finding;
 }
 
 Finding cpus(const HostFacts& facts) {

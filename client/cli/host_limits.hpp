@@ -28,8 +28,12 @@ struct HostFacts {
   std::optional<std::uint64_t> shared_total_bytes;  // of /dev/shm; none: not mounted
   std::uint64_t shared_free_bytes = 0;
   std::uint64_t memory_bytes = 0;
-  std::uint64_t huge_pages = 0;  // reserved
+  std::string huge_page_folder;  // of the hugetlbfs mount with most room; "": none is mounted
   std::uint64_t huge_page_bytes = 0;
+  std::uint64_t huge_pages = 0;       // reserved by the operator
+  std::uint64_t free_huge_pages = 0;  // and not in use
+  std::string shared_huge;            // huge= of /dev/shm: "never", "advise", ...
+  std::string shmem_enabled;          // the kernel's word over it: "deny", "force" or neither
   unsigned allowed_cpus = 0;
   unsigned online_cpus = 0;
   std::string allowed_cpu_list;  // "0-3,8"

@@ -37,6 +37,13 @@ std::uint32_t deadline_ms(double seconds) {
   return static_cast<std::uint32_t>(ms);
 }
 
+client::Packing packing(const std::string& word) {
+  if (word == "always") return client::Packing::kAlways;
+  if (word == "never") return client::Packing::kNever;
+  if (word.empty() || word == "auto") return client::Packing::kAuto;
+  throw UsageError(fmt::format("--packing {}: wanted auto, always or never", word));
+}
+
 }  // namespace
 
 ParsedTransfer::ParsedTransfer(const TransferArguments& arguments) {
@@ -50,6 +57,7 @@ ParsedTransfer::ParsedTransfer(const TransferArguments& arguments) {
   spec_.weight = arguments.weight;
   spec_.key = arguments.key;
   spec_.notify = arguments.notify;
+  spec_.packing = packing(arguments.packing);
   if (arguments.ranges.empty()) {
     spec_.layout = paged_layout(arguments);
     return;

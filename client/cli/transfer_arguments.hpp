@@ -19,6 +19,7 @@ struct TransferArguments {
   std::uint32_t weight = 1;
   std::string key;
   std::string notify;
+  std::string packing;
 
   std::string ranges;             // a file of ranges, or "-"
   std::string pages;              // source pages, a list or a file

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -20,6 +21,23 @@ struct File {
     if (fd >= 0) ::close(fd);
   }
 };
+
+/// "/name" is a segment of /dev/shm, "/folder/name" a file on huge pages.
+int open_shared(const std::string& name) {
+  if (name.find('/', 1) == std::string::npos)
+    return ::shm_open(name.c_str(), O_RDWR | O_CLOEXEC, 0);
+  return ::open(name.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+}
+
+/// What a mapping of it must be a multiple of.
+std::uint64_t page_bytes_of(int fd) {
+  constexpr auto kHugetlbfs = 0x958458f6;
+  struct statfs system {};
+  if (::fstatfs(fd, &system) == 0 && system.f_type == kHugetlbfs) {
+    return static_cast<std::uint64_t>(system.f_bsize);
+  }
+  return static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+}
 
 Error cannot_map(const RegionInfo& region, const std::string& why) {
   return Error("UNSUPPORTED", "region '" + region.name + "' (shared memory '" + region.shared_name +
@@ -70,12 +88,12 @@ void Region::release(bool force) {
 void Region::map() {
   if (mapped_ != nullptr) return;
   if (info_.shared_name.empty()) throw cannot_map(info_, "the service shares no memory for it");
-  File file{::shm_open(info_.shared_name.c_str(), O_RDWR | O_CLOEXEC, 0)};
+  File file{open_shared(info_.shared_name)};
   if (file.fd < 0) {
     throw cannot_map(info_, std::string(std::strerror(errno)) +
                                 "; mapping needs the service on this machine, as the same user");
   }
-  auto page_bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  auto page_bytes = page_bytes_of(file.fd);
   auto lead = info_.shared_offset % page_bytes;
   struct stat status {};
   std::uint64_t end = 0;
@@ -84,7 +102,8 @@ void Region::map() {
       static_cast<std::uint64_t>(status.st_size) < end) {
     throw cannot_map(info_, "the segment is smaller than the region");
   }
-  auto bytes = static_cast<std::size_t>(info_.bytes + lead);
+  auto bytes =
+      static_cast<std::size_t>((info_.bytes + lead + page_bytes - 1) / page_bytes * page_bytes);
   void* mapping = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.fd,
                          static_cast<off_t>(info_.shared_offset - lead));
   if (mapping == MAP_FAILED) throw cannot_map(info_, std::strerror(errno));

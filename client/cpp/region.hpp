@@ -17,7 +17,7 @@ struct RegionInfo {
   std::uint64_t epoch = 0;  // changes when the name is released and made again
   std::string device;
   std::string kind;         // "host"
-  std::string shared_name;  // for shm_open; "" when no other process can map it
+  std::string shared_name;  // "/name": shm_open, "/folder/name": open; "": cannot be mapped
   std::uint64_t shared_offset = 0;
 };
 

@@ -18,6 +18,8 @@ namespace penstock::client {
 
 enum class Direction : unsigned char { kWrite, kRead };
 enum class Lane : unsigned char { kBulk, kUrgent };
+/// Whether small pages cross packed into long writes: as the service's costs say, or always, never.
+enum class Packing : unsigned char { kAuto, kAlways, kNever };
 
 // Members that need no value have `{}` so that designated initializers may leave them out without
 // a warning.
@@ -37,6 +39,7 @@ struct TransferSpec {
   std::uint32_t weight = 1;  // 1 to 1000: share among the transfers to the same peer
   std::string key{};         // idempotency: a repeated key returns the first ids. "": none
   std::string notify{};      // up to 1 KiB, for the subscribers of the destination node
+  Packing packing = Packing::kAuto;
 };
 
 /// How a transfer ended.

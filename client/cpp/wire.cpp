@@ -200,7 +200,8 @@ void write_targets(Writer& out, const std::vector<Target>& targets) {
 }
 
 void write_spec(Writer& out, const TransferSpec& spec) {
-  auto optional_fields = (spec.deadline_ms != 0) + !spec.key.empty() + !spec.notify.empty();
+  auto optional_fields = (spec.deadline_ms != 0) + !spec.key.empty() + !spec.notify.empty() +
+                         (spec.packing != Packing::kAuto);
   out.map(6 + static_cast<std::uint32_t>(optional_fields));
   out.field("direction", spec.direction == Direction::kWrite ? "write" : "read");
   out.field("region", spec.region);
@@ -211,6 +212,8 @@ void write_spec(Writer& out, const TransferSpec& spec) {
   out.field("weight", spec.weight);
   if (spec.deadline_ms != 0) out.field("deadline_ms", spec.deadline_ms);
   if (!spec.key.empty()) out.field("key", spec.key);
+  if (spec.packing != Packing::kAuto)
+    out.field("packing", spec.packing == Packing::kAlways ? "always" : "never");
   if (!spec.notify.empty()) {
     out.list("notify", std::span<const char>(spec.notify));
   }

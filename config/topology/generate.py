@@ -4,7 +4,7 @@
     ./generate.py            writes every machine beside this script
     ./generate.py --check    writes nothing, fails when a file differs from what would be written
 
-The files feed `fabric.topology_file`, `penstock topology --file` and the tests. What they hold:
+The files feed `fabric.topology_file`, `penstock topology --xml` and the tests. What they hold:
 
 p5.48xlarge      NUMA nodes, cores, bus numbers, PCI ids and card names as on the machine. The slot
                  of a port within its bus, and where the ENA card and its bus are, are made up.

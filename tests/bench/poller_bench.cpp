@@ -4,7 +4,6 @@
 //   poller_bench [provider] [page bytes] [turns] [region MiB] [MiB per turn]
 #include <fmt/format.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,9 +13,11 @@
 #include <cstring>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <random>
 
 #include "transport/bench/raw_loop.hpp"
+#include "transport/bench/raw_memory.hpp"
 #include "transport/fabric/provider.hpp"
 #include "transport/poller/poller.hpp"
 
@@ -33,24 +34,6 @@ struct Settings {
   std::uint64_t turn_bytes = 1u << 30;
 };
 
-class Mapped final : public RegionMemory {
- public:
-  explicit Mapped(std::uint64_t size) : size_(size) {
-    memory_ = mmap(nullptr, size, PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-    if (memory_ == MAP_FAILED) throw std::runtime_error("no memory");
-  }
-  ~Mapped() override { munmap(memory_, size_); }
-  MemoryKind kind() const override { return MemoryKind::kHost; }
-  std::span<std::byte> bytes() const override { return {static_cast<std::byte*>(memory_), size_}; }
-  const std::string& shared_name() const override { return name_; }
-
- private:
-  void* memory_;
-  std::uint64_t size_;
-  std::string name_;
-};
-
 template <class T>
 T check(Result<T> result) {
   if (result) return std::move(*result);
@@ -62,6 +45,11 @@ void check(Result<void> result) {
   if (result) return;
   fmt::print(stderr, "{}\n", result.error().message);
   std::exit(1);
+}
+
+/// The same kind on both sides.
+RawMemory memory_of(const Settings& settings) {
+  return check(RawMemory::allocate(settings.region_bytes, HugePages::kAuto));
 }
 
 CardRequest card_of(const Settings& settings) {
@@ -120,7 +108,7 @@ Child start_child(Life life) {
 }
 
 int serve_poller(const Settings& settings, int commands, int replies) {
-  Mapped memory(settings.region_bytes);
+  const auto memory = memory_of(settings);
   auto poller = check(Poller::start(setup_of(settings, "bench-target", {})));
   auto& nic = poller->nic(0);
   const auto registration = check(nic.register_memory(memory.bytes()));
@@ -148,13 +136,14 @@ class PollerRun {
   static constexpr std::uint64_t kQuantum = 8u << 20;
 
   PollerRun(const Settings& settings, const TargetWords& target)
-      : poller_(check(Poller::start(setup_of(settings, "bench-poller", [this] {
+      : memory_(memory_of(settings)),
+        poller_(check(Poller::start(setup_of(settings, "bench-poller", [this] {
           const std::lock_guard lock(mutex_);
           rung_ = true;
           condition_.notify_one();
         })))) {
     region_ = std::make_shared<RegisteredMemory>();
-    region_->memory = std::make_shared<Mapped>(settings.region_bytes);
+    region_->memory = memory_.memory();
     region_->registrations.push_back(
         check(poller_->nic(0).register_memory(region_->memory->bytes())));
     poller_->push(OpenLink{1,
@@ -213,6 +202,7 @@ class PollerRun {
   std::condition_variable condition_;
   bool rung_ = false;
   TransferId transfer_ = 0;
+  RawMemory memory_;
   std::shared_ptr<RegisteredMemory> region_;
   RemotePath path_;
   std::unique_ptr<Poller> poller_;
@@ -240,12 +230,12 @@ int bench(const Settings& settings) {
   });
   const Child poller_child = start_child(
       [&](int commands, int replies) { return serve_poller(settings, commands, replies); });
-  RawTargetControl raw_target(raw_child.commands, raw_child.replies);
-  const auto description = check(raw_target.description(60s));
+  std::optional<RawTargetControl> raw_target(std::in_place, raw_child.commands, raw_child.replies);
+  const auto description = check(raw_target->description(60s));
   TargetWords words{};
   if (read(poller_child.replies, &words, sizeof words) != sizeof words) return 1;
 
-  Mapped raw_memory(settings.region_bytes);
+  const auto raw_memory = memory_of(settings);
   auto raw = check(RawInitiator::open(raw_of(settings), raw_memory.bytes(), description));
   PollerRun poller(settings, words);
 
@@ -269,9 +259,9 @@ int bench(const Settings& settings) {
 
     RawRun raw_run, poller_run;
     const auto do_raw = [&] {
-      check(raw_target.start(10s));
+      check(raw_target->start(10s));
       raw_run = check(raw->run(operations, Direction::kWrite));
-      check(raw_target.stop(10s));
+      check(raw_target->stop(10s));
     };
     // In turns, each first every other time: what warms up or throttles hits both.
     if (turn % 2 == 0) do_raw();
@@ -303,9 +293,10 @@ int bench(const Settings& settings) {
   fmt::print("idle for 3 s: initiator {:.3f} %, target {:.3f} % of a core\n",
              static_cast<double>((poller.cpu_time() - before).count()) / 3e7,
              static_cast<double>(target_after - target_before) / 3e7);
-  kill(poller_child.pid, SIGKILL);
+  // At the end of its pipe a child takes its memory back; the later one holds the earlier one's.
+  close(poller_child.commands);
   waitpid(poller_child.pid, nullptr, 0);
-  kill(raw_child.pid, SIGKILL);
+  raw_target.reset();
   waitpid(raw_child.pid, nullptr, 0);
   return 0;
 }

@@ -445,6 +445,25 @@ TEST_F(ClientTest, AnAllocatedRegionIsMappedAndReleasedWithItsOwner) {
   ::shm_unlink(name.c_str());
 }
 
+TEST_F(ClientTest, ARegionThatIsAFileByItsPathIsMappedToo) {
+  auto path = testing::TempDir() + "penstock-client-test-" + std::to_string(::getpid());
+  int fd = ::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+  ASSERT_GE(fd, 0);
+  ASSERT_EQ(::ftruncate(fd, 8192), 0);
+  service_.on("allocate", [&](const Json& request) {
+    return Json{{"region", {{"name", request["name"]}, {"bytes", 8000}, {"shared_name", path}}}};
+  });
+  Client client(options_for(service_));
+  auto region = client.allocate("a", 8000);
+  ASSERT_EQ(region.data().size(), 8000u);
+  region.data()[7999] = std::byte{42};
+  char last = 0;
+  EXPECT_EQ(::pread(fd, &last, 1, 7999), 1);
+  EXPECT_EQ(last, 42);
+  ::close(fd);
+  ::unlink(path.c_str());
+}
+
 TEST_F(ClientTest, ARegionThatCannotBeMappedIsReleasedAgain) {
   service_.on("allocate", [](const Json& request) {
     return Json{

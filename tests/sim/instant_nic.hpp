@@ -12,7 +12,7 @@
 
 namespace penstock::sim {
 
-class InstantNic final : public Nic {
+class InstantNic : public Nic {
  public:
   class Registration final : public MemoryRegistration {
     std::uint64_t key() const override { return 1; }

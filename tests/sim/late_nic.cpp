@@ -33,14 +33,29 @@ LateNic::LateNic(Wire& wire, SimNicOptions options)
       card_(wire.network, std::move(options)),
       inbound_(handle_of(card_.inbound_address())) {
   wire_.inbound[inbound_] = this;
+  wire_.cards.insert(this);
 }
 
-LateNic::~LateNic() { wire_.inbound.erase(inbound_); }
+LateNic::~LateNic() {
+  wire_.inbound.erase(inbound_);
+  wire_.cards.erase(this);
+}
 
 void LateNic::die() {
   for (const auto& [context, operation] : out_) land_late(operation);
   card_.die();
   dead_ = true;
+}
+
+void LateNic::bury() {
+  die();
+  buried_ = true;
+}
+
+void LateNic::revive() {
+  if (buried_) return;
+  card_.revive();
+  dead_ = false;
 }
 
 Post LateNic::post(const OneSided& operation, OperationContext* context) {
@@ -84,6 +99,7 @@ std::size_t LateNic::poll(std::span<Completion> completions) {
 }
 
 Result<void> LateNic::reopen_outbound() {
+  ++reopens_;
   // Operations whose completion waits have landed (or failed): only the others are cut off.
   std::array<Completion, 16> completions;
   while (const std::size_t count = card_.poll(completions)) {
@@ -114,23 +130,33 @@ void LateNic::land_late(const OneSided& operation) {
   if (memory == wire_.keys.end() || !wire_.network.chance(wire_.late_chance)) return;
   if (operation.remote_address + operation.length > memory->second.size()) return;
   // The key was checked when the message began; what is left is a copy.
-  const auto* local = static_cast<const std::byte*>(operation.local);
-  std::vector<std::byte> bytes(local, local + operation.length);
-  std::byte* remote = memory->second.data() + operation.remote_address;
+  std::vector<std::byte> bytes;
+  for (const LocalPiece& piece : std::span(operation.local).first(operation.pieces)) {
+    const auto* at = static_cast<const std::byte*>(piece.address);
+    bytes.insert(bytes.end(), at, at + piece.length);
+  }
+  arrive_late(wire_, this, operation, memory->second.data() + operation.remote_address,
+              std::move(bytes));
+}
+
+/// Not while one of the two cards is dark: a stack sends again and again until the line is back.
+void LateNic::arrive_late(Wire& wire, LateNic* from, const OneSided& operation, std::byte* remote,
+                          std::vector<std::byte> bytes) {
   const auto after = std::chrono::nanoseconds(
-      wire_.network.below(static_cast<std::uint64_t>(wire_.late_most.count())));
-  Wire& wire = wire_;
-  wire.network.after(after, [&wire, remote, bytes = std::move(bytes), peer = operation.peer,
-                             key = operation.remote_key, immediate = operation.immediate] {
-    const auto target = wire.inbound.find(peer);
+      wire.network.below(static_cast<std::uint64_t>(wire.late_most.count())));
+  wire.network.after(after, [&wire, from, operation, remote, bytes = std::move(bytes)]() mutable {
+    const auto target = wire.inbound.find(operation.peer);
     if (target == wire.inbound.end() || target->second->dead_) return;
-    if (wire.key_guards && !wire.keys.contains(key)) return;
+    const bool sends = wire.cards.contains(from);
+    if (target->second->card_.stalled() || (sends && from->card_.stalled()))
+      return arrive_late(wire, from, operation, remote, std::move(bytes));
+    if (wire.key_guards && !wire.keys.contains(operation.remote_key)) return;
     std::memcpy(remote, bytes.data(), bytes.size());
     ++wire.landed_late;
-    if (!immediate) return;
+    if (!operation.immediate) return;
     Ready arrival;
     arrival.completion.kind = Completion::Kind::kImmediate;
-    arrival.completion.immediate = *immediate;
+    arrival.completion.immediate = *operation.immediate;
     target->second->ready_.push_back(std::move(arrival));
   });
 }

@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -27,6 +28,7 @@ struct Wire {
   bool key_guards = false;
   std::uint64_t landed_late = 0;
   std::map<std::uint64_t, LateNic*> inbound;           // open endpoints, by handle
+  std::set<const LateNic*> cards;                      // that exist
   std::map<std::uint64_t, std::span<std::byte>> keys;  // registered memory
 };
 
@@ -38,6 +40,12 @@ class LateNic final : public Nic {
   SimNic& card() { return card_; }
   /// The card is dead at once; what its machine had taken may still land elsewhere.
   void die();
+  /// It works again, as if it had only been unplugged.
+  void revive();
+  /// Its machine is gone: no revive() brings it back.
+  void bury();
+  /// Times that the outbound endpoint was reopened.
+  std::uint64_t reopens() const { return reopens_; }
 
   const NicInfo& info() const override { return card_.info(); }
   FabricAddress control_address() const override { return card_.control_address(); }
@@ -66,11 +74,15 @@ class LateNic final : public Nic {
   /// Takes note of a completion of the card below.
   void ended(const Completion& completion);
   void land_late(const OneSided& operation);
+  static void arrive_late(Wire& wire, LateNic* from, const OneSided& operation, std::byte* remote,
+                          std::vector<std::byte> bytes);
 
   Wire& wire_;
   SimNic card_;
   bool dead_ = false;
+  bool buried_ = false;
   std::uint64_t inbound_ = 0;
+  std::uint64_t reopens_ = 0;
   std::map<OperationContext*, OneSided> out_;
   std::deque<Ready> ready_;
   std::vector<Ready> lent_;

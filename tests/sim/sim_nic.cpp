@@ -14,6 +14,7 @@ FabricAddress pack(std::uint64_t number) {
 
 /// A stalled delivery looks again after this long.
 constexpr auto kStallStep = std::chrono::microseconds(100);
+constexpr auto kMessageStallStep = std::chrono::milliseconds(2);
 
 }  // namespace
 
@@ -35,6 +36,7 @@ SimNic::SimNic(SimNetwork& network, SimNicOptions options)
   info_.name = options_.name;
   info_.provider = "sim";
   info_.max_chunk_bytes = options_.max_chunk_bytes;
+  info_.local_pieces = options_.local_pieces;
   info_.immediate_data = options_.immediate_data;
   control_ = network_.new_endpoint(this, SimNetwork::Role::kControl);
   inbound_ = network_.new_endpoint(this, SimNetwork::Role::kInbound);
@@ -44,7 +46,11 @@ SimNic::~SimNic() {
   std::erase_if(network_.endpoints_, [&](const auto& each) { return each.second.nic == this; });
 }
 
-void SimNic::die() { dead_ = true; }
+void SimNic::die() {
+  dead_ = true;
+  // What was under way is lost, also when the card lives again before it would have arrived.
+  for (auto& [number, each] : outstanding_) each.fails = true;
+}
 void SimNic::stall(bool stalled) { stalled_ = stalled; }
 
 std::uint64_t SimNic::posts_to(PeerHandle peer) const {
@@ -140,10 +146,16 @@ bool SimNic::land(const OneSided& operation, SimNic* target) {
     return false;
   std::byte* remote = bytes.data() + operation.remote_address;
   if (operation.direction == Direction::kRead) {
-    std::memcpy(operation.local, remote, operation.length);
+    for (const LocalPiece& piece : std::span(operation.local).first(operation.pieces)) {
+      std::memcpy(piece.address, remote, piece.length);
+      remote += piece.length;
+    }
     return true;
   }
-  std::memcpy(remote, operation.local, operation.length);
+  for (const LocalPiece& piece : std::span(operation.local).first(operation.pieces)) {
+    std::memcpy(remote, piece.address, piece.length);
+    remote += piece.length;
+  }
   if (operation.immediate) {
     Ready arrival;
     arrival.completion.kind = Completion::Kind::kImmediate;
@@ -165,17 +177,30 @@ void SimNic::complete(OperationContext* context, bool ok, bool one_sided) {
 
 Post SimNic::send(PeerHandle peer, std::span<const std::byte> payload, OperationContext* context) {
   if (!connected(peer) || network_.chance(options_.again_chance)) return {PostStatus::kAgain, {}};
-  const std::vector<std::byte> copy(payload.begin(), payload.end());
-  network_.after(options_.latency, [this, peer, copy, context] {
-    SimNic* target = target_of(peer, SimNetwork::Role::kControl);
-    if (target == nullptr || target->dead_ || dead_) return complete(context, false, false);
-    Ready arrival;
-    arrival.completion.kind = Completion::Kind::kMessage;
-    arrival.payload = copy;
-    target->ready_.push_back(std::move(arrival));
-    complete(context, true, false);
-  });
+  network_.after(options_.latency,
+                 [this, peer, context,
+                  copy = std::vector<std::byte>(payload.begin(), payload.end())]() mutable {
+                   deliver_message(peer, std::move(copy), context);
+                 });
   return {};
+}
+
+void SimNic::deliver_message(PeerHandle peer, std::vector<std::byte> payload,
+                             OperationContext* context) {
+  SimNic* target = target_of(peer, SimNetwork::Role::kControl);
+  if (target == nullptr || target->dead_ || dead_) return complete(context, false, false);
+  if (stalled_ || target->stalled_) {
+    network_.after(kMessageStallStep,
+                   [this, peer, context, payload = std::move(payload)]() mutable {
+                     deliver_message(peer, std::move(payload), context);
+                   });
+    return;
+  }
+  Ready arrival;
+  arrival.completion.kind = Completion::Kind::kMessage;
+  arrival.payload = std::move(payload);
+  target->ready_.push_back(std::move(arrival));
+  complete(context, true, false);
 }
 
 std::size_t SimNic::poll(std::span<Completion> completions) {

@@ -28,6 +28,7 @@ struct SimNicOptions {
   /// Completions given out by one poll, at most.
   std::size_t poll_batch = 16;
   std::uint64_t max_chunk_bytes = 1u << 20;
+  std::size_t local_pieces = 1;
   bool immediate_data = true;
 };
 
@@ -39,8 +40,12 @@ class SimNic final : public Nic {
   // -- faults ------------------------------------------------------------------------------------
   /// Everything under way to it ends as an error at its initiator; nothing arrives any more.
   void die();
-  /// While stalled, nothing that goes to or from this card is delivered, well or badly.
+  /// After die(): it works again, with the endpoints that it has.
+  void revive() { dead_ = false; }
+  /// While stalled, nothing that goes to or from this card is delivered, well or badly; messages
+  /// neither.
   void stall(bool stalled);
+  bool stalled() const { return stalled_; }
   /// The next `count` operations posted here end as errors, without landing.
   void fail_next(std::size_t count) { fail_next_ = count; }
   /// Every post is refused for good.
@@ -82,6 +87,7 @@ class SimNic final : public Nic {
   class Registration;
 
   void deliver(std::uint64_t number);
+  void deliver_message(PeerHandle peer, std::vector<std::byte> payload, OperationContext* context);
   bool land(const OneSided& operation, SimNic* target);
   void complete(OperationContext* context, bool ok, bool one_sided);
   SimNic* target_of(PeerHandle peer, SimNetwork::Role role);

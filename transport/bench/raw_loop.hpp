@@ -16,6 +16,7 @@
 
 #include "transport/error.hpp"
 #include "transport/fabric/nic.hpp"
+#include "transport/memory/huge_pages.hpp"
 
 namespace penstock {
 
@@ -25,6 +26,7 @@ struct RawOptions {
   std::string address;  // as in CardRequest
   std::uint32_t window_operations = 128;
   std::uint64_t window_bytes = 8u << 20;
+  HugePages huge_pages = HugePages::kAuto;  // of the target's memory
   /// A run without any completion for so long is given up.
   std::chrono::milliseconds patience{10'000};
 };

@@ -1,12 +1,12 @@
 // The raw loop's target in a process of its own, and the pipes to it.
 #include <poll.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 
 #include "transport/bench/raw_loop.hpp"
+#include "transport/bench/raw_memory.hpp"
 
 namespace penstock {
 namespace {
@@ -82,11 +82,9 @@ int serve_raw_target(const RawOptions& options, std::uint64_t bytes, int command
     write_counted(replies, words.data(), words.size());
     return 1;
   };
-  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-  if (memory == MAP_FAILED)
-    return refuse(fmt::format("no {} bytes of memory: {}", bytes, std::strerror(errno)));
-  auto target = RawTarget::open(options, {static_cast<std::byte*>(memory), bytes});
+  const auto memory = RawMemory::allocate(bytes, options.huge_pages);
+  if (!memory) return refuse(memory.error().message);
+  auto target = RawTarget::open(options, memory->bytes());
   if (!target) return refuse(target.error().message);
   const auto& description = (*target)->description();
   if (!write_counted(replies, description.data(), description.size())) return 1;

@@ -14,6 +14,9 @@ constexpr std::size_t kReadAtOnce = 64;
 /// While the outbound queue keeps giving, the shared one is looked at every so many polls: each
 /// look at an empty queue runs the provider's progress, a system call on tcp.
 constexpr unsigned kOutboundPollsAtMost = 4;
+/// With nothing out, the outbound queue holds nothing of ours. A look now and then is for what the
+/// provider does there by itself.
+constexpr unsigned kQuietPollsAtMost = 16;
 
 std::string_view describe(Direction direction) {
   return direction == Direction::kWrite ? "write" : "read";
@@ -34,6 +37,7 @@ Result<std::unique_ptr<Nic>> FabricNic::open(const ProviderTraits& traits, Info 
   // provider claims to have none.
   nic->info_.max_chunk_bytes =
       std::min<std::uint64_t>(answer->ep_attr->max_msg_size, std::uint64_t{1} << 30);
+  nic->info_.local_pieces = std::clamp<std::size_t>(answer->tx_attr->iov_limit, 1, kMostPieces);
   nic->info_.immediate_data = answer->domain_attr->cq_data_size >= 4;
   nic->info_.memory_address_is_virtual = nic->domain_->has_memory_mode(FI_MR_VIRT_ADDR);
   nic->info_.fence = traits.fence;
@@ -121,13 +125,17 @@ Post FabricNic::post(const OneSided& operation, OperationContext* context) {
   if (!outbound_)
     return {PostStatus::kFailed,
             {ErrorCode::kProvider, fmt::format("card {} could not be reopened", info_.name)}};
-  iovec local{operation.local, operation.length};
+  std::array<iovec, kMostPieces> local;
+  std::array<void*, kMostPieces> descriptors;
+  for (std::size_t i = 0; i < operation.pieces; ++i) {
+    local[i] = {operation.local[i].address, operation.local[i].length};
+    descriptors[i] = operation.local_descriptor;
+  }
   fi_rma_iov remote{operation.remote_address, operation.length, operation.remote_key};
-  void* descriptor = operation.local_descriptor;
   fi_msg_rma message{};
-  message.msg_iov = &local;
-  message.desc = &descriptor;
-  message.iov_count = 1;
+  message.msg_iov = local.data();
+  message.desc = descriptors.data();
+  message.iov_count = operation.pieces;
   message.addr = operation.peer;
   message.rma_iov = &remote;
   message.rma_iov_count = 1;
@@ -143,8 +151,14 @@ Post FabricNic::post(const OneSided& operation, OperationContext* context) {
   } else {
     status = fi_readmsg(outbound_.get(), &message, FI_COMPLETION | more);
   }
-  if (status == 0) return {};
-  if (status == -FI_EAGAIN) return {PostStatus::kAgain, {}};
+  if (status == 0) {
+    ++outbound_out_;
+    return {};
+  }
+  if (status == -FI_EAGAIN) {
+    quiet_polls_ = kQuietPollsAtMost;  // the connection may need the next look
+    return {PostStatus::kAgain, {}};
+  }
   return {PostStatus::kFailed,
           {ErrorCode::kProvider,
            fmt::format("{}: posting a {} of {} bytes: {}", info_.name,
@@ -161,7 +175,8 @@ std::size_t FabricNic::poll(std::span<Completion> completions) {
   const auto lock = domain_->progress_lock();
   if (auto posted = messages_->post_receives(control_.get()); !posted)
     spdlog::error("{}: {}", info_.name, posted.error().message);
-  std::size_t count = poll_outbound(completions);
+  const bool look = outbound_out_ > 0 || ++quiet_polls_ >= kQuietPollsAtMost;
+  std::size_t count = look ? poll_outbound(completions) : 0;
   if (count > 0 && ++outbound_polls_ < kOutboundPollsAtMost) return count;
   outbound_polls_ = 0;
   if (count < completions.size()) count += poll_shared(completions.subspan(count));
@@ -170,6 +185,7 @@ std::size_t FabricNic::poll(std::span<Completion> completions) {
 
 std::size_t FabricNic::poll_outbound(std::span<Completion> completions) {
   if (!outbound_queue_) return 0;
+  quiet_polls_ = 0;
   std::array<fi_cq_data_entry, kReadAtOnce> entries;
   const auto room = std::min(entries.size(), completions.size());
   const auto read = fi_cq_read(outbound_queue_.get(), entries.data(), room);
@@ -181,6 +197,7 @@ std::size_t FabricNic::poll_outbound(std::span<Completion> completions) {
     completion.context = static_cast<OperationContext*>(entries[i].op_context);
     completion.ok = true;
   }
+  outbound_out_ -= count;
   if (read != -FI_EAVAIL) return count;
   while (count < room) {
     fi_cq_err_entry error{};
@@ -191,6 +208,7 @@ std::size_t FabricNic::poll_outbound(std::span<Completion> completions) {
     completion.context = static_cast<OperationContext*>(error.op_context);
     completion.ok = false;
     completion.error_number = error.err;
+    --outbound_out_;
   }
   return count;
 }
@@ -254,6 +272,7 @@ bool FabricNic::may_wait() {
 Result<void> FabricNic::reopen_outbound() {
   close_endpoint(outbound_, outbound_address_);
   outbound_queue_.reset();
+  outbound_out_ = 0;
   return open_outbound();
 }
 

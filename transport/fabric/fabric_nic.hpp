@@ -77,7 +77,9 @@ class FabricNic final : public Nic {
   FabricAddress inbound_address_;
   FabricAddress outbound_address_;
   std::uint32_t inbound_generation_ = 0;
-  unsigned outbound_polls_ = 0;  // since the shared queue was last looked at
+  std::size_t outbound_out_ = 0;  // posted on the outbound endpoint and not completed
+  unsigned outbound_polls_ = 0;   // since the shared queue was last looked at
+  unsigned quiet_polls_ = 0;      // since the outbound queue was last looked at
 };
 
 }  // namespace penstock

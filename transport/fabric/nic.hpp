@@ -8,6 +8,7 @@
 //             alone does not stop late bytes (docs/architecture.md, "quiet")
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -33,6 +34,7 @@ struct NicInfo {
   std::string name;      // domain name as libfabric says it: "rdmap79s0", "eth0", "lo"
   std::string provider;  // the name of the user's configuration: "tcp", "shm", "efa", "verbs"
   std::uint64_t max_chunk_bytes = 0;  // largest single write or read
+  std::size_t local_pieces = 1;       // of our memory in one operation, at most kMostPieces
   bool immediate_data = false;        // at least 4 bytes of remote CQ data
   bool memory_address_is_virtual =
       false;  // FI_MR_VIRT_ADDR: remote offsets start at the base address
@@ -59,14 +61,24 @@ class MemoryRegistration {
 
 enum class Direction : unsigned char { kWrite, kRead };
 
+/// What providers take: 4 on efa, tcp and shm.
+inline constexpr std::size_t kMostPieces = 4;
+
+struct LocalPiece {
+  void* address = nullptr;
+  std::uint64_t length = 0;
+};
+
 /// One one-sided operation. `context` comes back in its Completion and must stay valid until then
 /// or until reopen_outbound() returned.
 struct OneSided {
   Direction direction = Direction::kWrite;
   PeerHandle peer = 0;
-  void* local = nullptr;
+  /// Our memory, in order; all of one registration. Contiguous at the remote side.
+  std::array<LocalPiece, kMostPieces> local;
+  std::size_t pieces = 1;
   void* local_descriptor = nullptr;
-  std::uint64_t length = 0;
+  std::uint64_t length = 0;  // of all pieces together
   std::uint64_t remote_address = 0;
   std::uint64_t remote_key = 0;
   std::optional<std::uint32_t>

@@ -14,6 +14,7 @@ namespace penstock {
 struct BusFaultGuard::Watched {
   std::atomic<std::uintptr_t> begin{0};  // 0: free
   std::atomic<std::uintptr_t> end{0};
+  std::atomic<std::uintptr_t> page_mask{0};
   std::atomic<bool> lost{false};
 };
 
@@ -26,7 +27,7 @@ std::array<Watched, 65536> watched_mappings;
 std::atomic<std::size_t> watched_end{0};
 std::mutex watched_mutex;  // of those who enter and leave
 struct sigaction handler_before {};
-std::uintptr_t page_mask = 0;
+std::uintptr_t system_page_mask = 0;
 
 Watched* find(std::uintptr_t address) {
   const std::size_t end = watched_end.load(std::memory_order_acquire);
@@ -42,8 +43,8 @@ Watched* find(std::uintptr_t address) {
 void on_bus_fault(int, siginfo_t* info, void*) {
   const int saved = errno;
   const auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);
-  const std::uintptr_t page = address & page_mask;
   if (Watched* mapping = find(address)) {
+    const std::uintptr_t page = address & mapping->page_mask.load();
     mapping->lost.store(true, std::memory_order_release);
     void* got =
         // NOLINTNEXTLINE(performance-no-int-to-ptr): the address of a fault is a number
@@ -60,7 +61,7 @@ void on_bus_fault(int, siginfo_t* info, void*) {
 
 void install_handler() {
   static const bool installed = [] {
-    page_mask = ~(static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE)) - 1);
+    system_page_mask = ~(static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE)) - 1);
     struct sigaction action {};
     action.sa_sigaction = on_bus_fault;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK;
@@ -72,7 +73,7 @@ void install_handler() {
 
 }  // namespace
 
-BusFaultGuard::BusFaultGuard(std::span<std::byte> mapping) {
+BusFaultGuard::BusFaultGuard(std::span<std::byte> mapping, std::uint64_t page_bytes) {
   install_handler();
   const std::lock_guard lock(watched_mutex);
   for (std::size_t i = 0; i < watched_mappings.size(); ++i) {
@@ -80,6 +81,8 @@ BusFaultGuard::BusFaultGuard(std::span<std::byte> mapping) {
     if (each.begin.load(std::memory_order_relaxed) != 0) continue;
     const auto begin = reinterpret_cast<std::uintptr_t>(mapping.data());
     each.lost.store(false, std::memory_order_relaxed);
+    each.page_mask.store(page_bytes == 0 ? system_page_mask : ~(page_bytes - 1),
+                         std::memory_order_relaxed);
     each.end.store(begin + mapping.size(), std::memory_order_release);
     each.begin.store(begin, std::memory_order_release);
     if (watched_end.load(std::memory_order_relaxed) <= i)

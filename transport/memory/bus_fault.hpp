@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 namespace penstock {
@@ -15,8 +16,9 @@ class BusFaultGuard {
  public:
   struct Watched;
 
-  /// `mapping` starts on a page. When 65536 are guarded already, this one is not.
-  explicit BusFaultGuard(std::span<std::byte> mapping);
+  /// `mapping` is whole pages of `page_bytes` (0: the system's), a power of two. When 65536 are
+  /// guarded already, this one is not.
+  explicit BusFaultGuard(std::span<std::byte> mapping, std::uint64_t page_bytes = 0);
   BusFaultGuard(const BusFaultGuard&) = delete;
   BusFaultGuard& operator=(const BusFaultGuard&) = delete;
   ~BusFaultGuard();

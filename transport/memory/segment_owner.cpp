@@ -11,10 +11,11 @@
 #include <string_view>
 #include <vector>
 
+#include "transport/memory/huge_pages.hpp"
+
 namespace penstock {
 namespace {
 
-constexpr std::string_view kFolder = "/dev/shm/";
 constexpr std::string_view kOurs = "penstock.";
 constexpr std::string_view kLock = ".lock";
 
@@ -32,10 +33,11 @@ int create_locked(const std::string& path) {
   }
 }
 
-std::vector<std::string> names_starting_with(std::string_view prefix) {
+std::vector<std::string> names_starting_with(const std::filesystem::path& folder,
+                                             std::string_view prefix) {
   std::vector<std::string> names;
   std::error_code error;
-  for (std::filesystem::directory_iterator at(kFolder, error), end; !error && at != end;
+  for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end;
        at.increment(error))
     if (auto name = at->path().filename().string(); name.starts_with(prefix))
       names.push_back(std::move(name));
@@ -43,12 +45,13 @@ std::vector<std::string> names_starting_with(std::string_view prefix) {
 }
 
 /// All that belongs to a lock, the lock itself last: a removal that fails half-way can be repeated.
-void remove_with_segments(const std::string& lock_path) {
-  std::string owner = lock_path.substr(kFolder.size());
+void remove_with_segments(const std::filesystem::path& lock) {
+  const auto folder = lock.parent_path();
+  std::string owner = lock.filename().string();
   owner.resize(owner.size() - kLock.size() + 1);  // with the dot
-  for (const std::string& name : names_starting_with(owner))
-    if (const auto path = std::string(kFolder) + name; path != lock_path) ::unlink(path.c_str());
-  ::unlink(lock_path.c_str());
+  for (const std::string& name : names_starting_with(folder, owner))
+    if (name != lock.filename()) ::unlink((folder / name).c_str());
+  ::unlink(lock.c_str());
 }
 
 /// penstock.NODE.INCARNATION.lock: a shorter name would stand for more than one run's segments.
@@ -71,25 +74,35 @@ void remove_if_dead(const std::string& lock_path) {
 
 }  // namespace
 
-Result<SegmentOwner> SegmentOwner::claim(const std::string& name) {
-  for (const std::string& found : names_starting_with(kOurs))
-    if (is_lock(found)) remove_if_dead(std::string(kFolder) + found);
-  SegmentOwner owner;
-  owner.lock_path_ = std::string(kFolder) + name + std::string(kLock);
-  owner.fd_ = create_locked(owner.lock_path_);
-  if (owner.fd_ < 0)
-    return fail(ErrorCode::kResourceExhausted,
-                "{} cannot be made and locked: {}; host memory needs a /dev/shm that can be "
-                "written",
-                owner.lock_path_, std::strerror(errno));
-  return owner;
-}
-
-SegmentOwner::~SegmentOwner() {
+FolderLock::~FolderLock() {
   if (fd_ < 0) return;
   // Nothing should be left; whoever still has it mapped keeps it until then.
-  remove_with_segments(lock_path_);
+  remove_with_segments(path_);
   ::close(fd_);
+}
+
+Result<SegmentOwner> SegmentOwner::claim(const std::string& name) {
+  std::vector<std::filesystem::path> folders{"/dev/shm"};
+  for (const HugePageMount& mount : huge_page_mounts()) folders.push_back(mount.folder);
+  return claim(name, folders);
+}
+
+Result<SegmentOwner> SegmentOwner::claim(const std::string& name,
+                                         const std::vector<std::filesystem::path>& folders) {
+  SegmentOwner owner;
+  for (const auto& folder : folders) {
+    for (const std::string& found : names_starting_with(folder, kOurs))
+      if (is_lock(found)) remove_if_dead((folder / found).string());
+    const std::string path = (folder / name).string() + std::string(kLock);
+    const int fd = create_locked(path);
+    if (fd >= 0)
+      owner.locks_.emplace_back(path, fd);
+    else if (folder == folders.front())
+      return fail(ErrorCode::kResourceExhausted,
+                  "{} cannot be made and locked: {}; host memory needs a {} that can be written",
+                  path, std::strerror(errno), folder.string());
+  }
+  return owner;
 }
 
 }  // namespace penstock

@@ -11,6 +11,7 @@
 
 #include "transport/fabric/nic.hpp"
 #include "transport/memory/region.hpp"
+#include "transport/packing/packing.hpp"
 #include "transport/plan/plan.hpp"
 
 namespace penstock {
@@ -30,8 +31,8 @@ struct OpenLink {
   std::uint32_t generation = 0;  // of `inbound`
 };
 /// The peer reopened its inbound endpoint (or told its address for the first time). The old address
-/// is dropped as soon as nothing is posted to it. Transfers that run over the link are stopped:
-/// their leave to write ended with the old endpoint, and the answer to a fence gives it anew.
+/// is dropped as soon as nothing is posted to it. Transfers lose their path over the link, since
+/// that named the old endpoint; those that have no other stop.
 struct MoveLink {
   LinkId link;
   FabricAddress inbound;
@@ -54,6 +55,16 @@ struct RemotePath {
   std::uint64_t remote_key = 0;
   /// Of the peer's inbound endpoint that it is good for: not taken where the link has moved on.
   std::uint32_t generation = 0;
+  /// The same for the peer's staging memory; a key of 0 where it cannot be reached over this link.
+  std::uint64_t staging_base = 0;
+  std::uint64_t staging_key = 0;
+};
+
+/// The device's own staging memory, from which packed writes leave. Once, before any transfer.
+struct UseStaging {
+  std::shared_ptr<const RegisteredMemory> memory;
+  std::uint64_t slot_bytes = 0;
+  std::uint64_t slots = 0;  // at the memory's start
 };
 
 /// Makes a transfer known; nothing is posted before a Grant.
@@ -65,13 +76,22 @@ struct StartTransfer {
   std::shared_ptr<const RegisteredMemory> local;
   std::vector<RemotePath> paths;           // at least one
   std::optional<std::uint32_t> immediate;  // on every write, when the transfer is counted
+  /// Small chunks cross packed, until the transfer is stopped: after a resume all go directly.
+  std::optional<Packing> packing{};
 };
 /// Lets the poller post `bytes` more of the transfer (whole chunks: the last may overshoot).
 struct Grant {
   TransferId transfer;
   std::uint64_t bytes;
 };
-/// Posts nothing more of it. TransferIdle follows when nothing of it is posted any longer.
+/// For a transfer that lost paths: they work again, or others do instead. Those that it has are
+/// kept as they are. Nothing that failed is posted again: that takes a fence and a ResumeTransfer.
+struct AddPaths {
+  TransferId transfer;
+  std::vector<RemotePath> paths;
+};
+/// Posts nothing more of it. TransferIdle follows when nothing of it is posted any longer; at once,
+/// with an error, when the poller does not know it. So it does after ResumeTransfer.
 struct StopTransfer {
   TransferId transfer;
 };
@@ -95,9 +115,31 @@ struct DisarmImmediate {
   std::uint32_t immediate;
 };
 
-/// Local quiet by force: every operation posted on the card ends as failed.
+/// Slots of our staging memory are lent to a peer's transfer: whenever one of their immediates
+/// arrives, the slot is scattered into `region` and a credit is sent.
+struct ArmPacked {
+  TransferId transfer;  // the peer's id, which the credits name
+  std::vector<StagingSlot> slots;
+  std::uint64_t slot_bytes = 0;
+  std::shared_ptr<RegionMemory> staging;
+  std::shared_ptr<RegionMemory> region;
+  std::vector<LinkId> credit_links;  // the first that is open is taken
+};
+/// From here on nothing of these slots is scattered. PackedDisarmed{tag} follows unless tag is 0.
+struct DisarmPacked {
+  std::vector<StagingSlot> slots;
+  std::uint64_t tag = 0;
+};
+
+/// Local quiet by force: every operation posted on the card ends as failed. Paths stay.
 struct ReopenOutbound {
   std::uint16_t nic;
+};
+/// The link of a LinkStill is dead: its peer lives. Its card's outbound endpoint is reopened, and
+/// transfers lose their paths over it, and over the card's other links that stand still as long;
+/// LinkFailed follows for each. Ignored when something completes on the link meanwhile.
+struct CutOff {
+  LinkId link;
 };
 /// Remote quiet: InboundReopened follows. Skipped (but answered) when the generation has already
 /// moved past `generation`.
@@ -106,8 +148,9 @@ struct ReopenInbound {
   std::uint32_t generation;
 };
 
-using PollerCommand = std::variant<OpenLink, MoveLink, CloseLink, SendMessage, StartTransfer, Grant,
-                                   StopTransfer, ResumeTransfer, EndTransfer, ArmImmediate,
-                                   DisarmImmediate, ReopenOutbound, ReopenInbound>;
+using PollerCommand =
+    std::variant<OpenLink, MoveLink, CloseLink, SendMessage, StartTransfer, Grant, StopTransfer,
+                 ResumeTransfer, EndTransfer, ArmImmediate, DisarmImmediate, ReopenOutbound,
+                 ReopenInbound, UseStaging, ArmPacked, DisarmPacked, AddPaths, CutOff>;
 
 }  // namespace penstock

@@ -2,6 +2,7 @@
 // message or fault, never one per write.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -27,15 +28,18 @@ struct QuantumDone {
   std::uint64_t completed_bytes;  // of the whole transfer, so far
 };
 
-/// Nothing of the transfer is posted: it is complete, or it was stopped, or an operation failed
-/// (the poller stops a transfer by itself at the first failure).
+/// Nothing of the transfer is posted: it is complete, or it was stopped, or it cannot go on. After
+/// a failure it goes on over the paths that are left to it; what failed stays out until a resume.
 struct TransferIdle {
   TransferId transfer;
   bool complete = false;                  // every chunk of the plan completed well
   std::optional<Error> error;             // the first failure since start or resume
   std::vector<std::uint16_t> dirty_nics;  // cards on which an operation failed or was cut off
+  std::vector<LinkId> dirty_links;        // the same by link
   std::uint64_t completed_bytes = 0;
-  std::vector<CardShare> shares;  // indexed by the card's place in the device
+  std::uint64_t packed_bytes = 0;       // of them, those that crossed packed
+  std::chrono::nanoseconds elapsed{0};  // since the first operation was posted
+  std::vector<CardShare> shares;        // indexed by the card's place in the device
   /// One bit per chunk that completed well, by sequence. Only when !complete.
   std::vector<std::uint64_t> landed;
 };
@@ -46,6 +50,13 @@ struct LinkFailed {
   Error error;
 };
 
+/// Operations are out on this link and none has completed for PollerOptions::card_stall: the link,
+/// its card, the peer's card or the peer is dead or very slow. Repeated while it lasts. The poller
+/// does nothing about it before a CutOff.
+struct LinkStill {
+  LinkId link;
+};
+
 struct MessageReceived {
   std::uint16_t nic;
   std::vector<std::byte> payload;
@@ -53,6 +64,10 @@ struct MessageReceived {
 
 struct ImmediateComplete {
   std::uint32_t immediate;
+};
+
+struct PackedDisarmed {
+  std::uint64_t tag;
 };
 
 struct InboundReopened {
@@ -69,7 +84,8 @@ struct NicState {
   std::optional<Error> error;
 };
 
-using PollerEvent = std::variant<QuantumDone, TransferIdle, LinkFailed, MessageReceived,
-                                 ImmediateComplete, InboundReopened, NicState>;
+using PollerEvent =
+    std::variant<QuantumDone, TransferIdle, LinkFailed, MessageReceived, ImmediateComplete,
+                 InboundReopened, NicState, PackedDisarmed, LinkStill>;
 
 }  // namespace penstock

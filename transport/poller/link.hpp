@@ -36,8 +36,17 @@ struct Link {
   /// The step in which the provider said EAGAIN while something was out: skipped until the next.
   std::uint64_t full_in_step = 0;
   Backoff data_backoff;
-  /// A failure was reported since the link was last empty: the rest of the batch is not news.
+  /// A failure was reported a moment ago: the rest of the batch is not news.
   bool failure_told = false;
+
+  // Whether it stands still (loop_health.cpp).
+  std::uint32_t ended = 0;       // operations that completed, well or badly
+  std::uint32_t ended_seen = 0;  // of them, at the last look
+  bool busy = false;             // something was out at the last look
+  bool still = false;            // LinkStill was told, and nothing has completed since
+  Backoff::Time still_since{};   // the look that first found what is out now
+  Backoff::Time still_told{};
+  bool doomed = false;  // a CutOff came: unless something completes before the next look
 
   std::deque<std::vector<std::byte>> outbox;
   std::uint32_t sends_posted = 0;

@@ -9,6 +9,11 @@ namespace {
 /// A peer that takes no messages for so long has missed every deadline they had.
 constexpr std::size_t kOutboxMessages = 256;
 
+const Error kNoPath{
+    ErrorCode::kPeerUnreachable,
+    "no usable path is left: links closed, cards down, the region not registered on them, or "
+    "chunks larger than they take"};
+
 Error closed(LinkId link) {
   return {ErrorCode::kNotFound, fmt::format("link {} is not open (closed, or never opened)", link)};
 }
@@ -63,11 +68,13 @@ void PollerLoop::State::execute(MoveLink&& command) {
   release(old, *link);
   std::vector<TransferWork*> affected;
   for (auto& [id, transfer] : transfers)
-    if (transfer->state == TransferWork::State::kRunning && transfer->uses(link))
-      affected.push_back(transfer.get());
+    if (transfer->uses(link)) affected.push_back(transfer.get());
   const Error moved{ErrorCode::kProvider,
                     fmt::format("link {}: the peer opened its inbound endpoint anew", link->id)};
-  for (TransferWork* transfer : affected) halt(*transfer, moved);
+  for (TransferWork* transfer : affected) {
+    transfer->drop_paths(link);
+    lost_paths(*transfer, moved);
+  }
 }
 
 void PollerLoop::State::execute(CloseLink&& command) {
@@ -76,13 +83,7 @@ void PollerLoop::State::execute(CloseLink&& command) {
   link->closing = true;
   link->outbox.clear();
   std::erase(with_messages, link);
-  // Settling may not end transfers from inside this loop: events only, the map stays as it is.
-  std::vector<TransferWork*> affected;
-  for (auto& [id, transfer] : transfers) {
-    transfer->drop_paths(link);
-    affected.push_back(transfer.get());
-  }
-  for (TransferWork* transfer : affected) require_paths(*transfer);
+  drop_link(*link, kNoPath);
   close_if_quiet(*link);
 }
 
@@ -125,16 +126,15 @@ void PollerLoop::State::execute(StartTransfer&& command) {
     return refuse(ErrorCode::kOutOfRange,
                   fmt::format("the plan reaches to byte {}, the local region has {}", end, size));
   const auto paths = std::move(command.paths);
-  auto owned = std::make_unique<TransferWork>(std::move(command), cards.size());
+  auto owned = std::make_unique<TransferWork>(std::move(command), cards.size(), send_slots, pieces);
   TransferWork& transfer = *owned;
   transfers.emplace(id, std::move(owned));
   if (transfer.complete()) return settle(transfer);
-  set_paths(transfer, paths);
-  require_paths(transfer);
+  add_paths(transfer, paths);
+  lost_paths(transfer, kNoPath);
 }
 
-void PollerLoop::State::set_paths(TransferWork& transfer, const std::vector<RemotePath>& paths) {
-  transfer.clear_paths();
+void PollerLoop::State::add_paths(TransferWork& transfer, const std::vector<RemotePath>& paths) {
   for (const auto& path : paths) {
     Link* link = find_link(path.link);
     if (link == nullptr) {
@@ -147,18 +147,26 @@ void PollerLoop::State::set_paths(TransferWork& transfer, const std::vector<Remo
     const bool fits = transfer.plan().limits().max_chunk_bytes <= card.nic->info().max_chunk_bytes;
     const bool counts = !transfer.immediate() || card.nic->info().immediate_data;
     const bool current = path.generation == link->generation;
-    if (card.up && registered && fits && counts && current)
-      transfer.paths(link->nic).push_back({link, path.remote_base, path.remote_key});
+    if (card.up && registered && fits && counts && current && !transfer.uses(link))
+      transfer.paths(link->nic).push_back(
+          {link, path.remote_base, path.remote_key, path.staging_base, path.staging_key});
   }
 }
 
-/// Stops a transfer that has no way to go.
-void PollerLoop::State::require_paths(TransferWork& transfer) {
-  if (transfer.state != TransferWork::State::kRunning || transfer.has_paths()) return;
-  halt(transfer,
-       Error{ErrorCode::kPeerUnreachable,
-             "no usable path is left: links closed, cards down, the region not registered on them, "
-             "or chunks larger than they take"});
+void PollerLoop::State::execute(AddPaths&& command) {
+  TransferWork* transfer = find_transfer(command.transfer);
+  if (transfer == nullptr || transfer->state != TransferWork::State::kRunning) return;
+  add_paths(*transfer, command.paths);
+}
+
+/// Whoever waits for its end must not wait for ever.
+void PollerLoop::State::unknown_transfer(TransferId id) {
+  TransferIdle event;
+  event.transfer = id;
+  event.error = Error{ErrorCode::kNotFound,
+                      fmt::format("transfer {} is not known here: refused, or ended", id)};
+  event.shares.resize(cards.size());
+  events.emplace_back(std::move(event));
 }
 
 void PollerLoop::State::execute(Grant&& command) {
@@ -172,7 +180,7 @@ void PollerLoop::State::execute(Grant&& command) {
 
 void PollerLoop::State::execute(StopTransfer&& command) {
   TransferWork* transfer = find_transfer(command.transfer);
-  if (transfer == nullptr) return;
+  if (transfer == nullptr) return unknown_transfer(command.transfer);
   if (transfer->state == TransferWork::State::kIdle) {
     events.emplace_back(transfer->idle_event());
     return;
@@ -182,15 +190,16 @@ void PollerLoop::State::execute(StopTransfer&& command) {
 
 void PollerLoop::State::execute(ResumeTransfer&& command) {
   TransferWork* transfer = find_transfer(command.transfer);
-  if (transfer == nullptr) return;
+  if (transfer == nullptr) return unknown_transfer(command.transfer);
   if (transfer->state != TransferWork::State::kIdle) {
     spdlog::error("poller: transfer {} is resumed while it is not idle: ignored", command.transfer);
     return;
   }
   transfer->resume();
   if (transfer->complete()) return settle(*transfer);
-  set_paths(*transfer, command.paths);
-  require_paths(*transfer);
+  transfer->clear_paths();
+  add_paths(*transfer, command.paths);
+  lost_paths(*transfer, kNoPath);
 }
 
 void PollerLoop::State::execute(EndTransfer&& command) {
@@ -212,31 +221,21 @@ void PollerLoop::State::execute(ArmImmediate&& command) {
     events.emplace_back(ImmediateComplete{command.immediate});
 }
 
+void PollerLoop::State::execute(UseStaging&& command) {
+  send_slots = SendSlots(std::move(command.memory), command.slot_bytes, command.slots);
+}
+
+void PollerLoop::State::execute(ArmPacked&& command) { arrivals.arm(std::move(command)); }
+
+void PollerLoop::State::execute(DisarmPacked&& command) {
+  arrivals.disarm(command.slots);
+  if (command.tag != 0) events.emplace_back(PackedDisarmed{command.tag});
+}
+
 void PollerLoop::State::execute(DisarmImmediate&& command) { immediates.disarm(command.immediate); }
 
 void PollerLoop::State::execute(ReopenOutbound&& command) {
-  if (command.nic >= cards.size()) return;
-  CardState& card = *cards[command.nic];
-  const auto reopened = card.nic->reopen_outbound();
-  // From here on none of its operations is reported any more: each ends now, as cut off.
-  const Error cut{ErrorCode::kCancelled, "cut off: the card's outbound endpoint was reopened"};
-  card.chunks.for_each_out([&](ChunkOperation* operation) {
-    operation->link->failure_told = true;  // it is our doing, not the link's
-    end_chunk(command.nic, operation, &cut);
-  });
-  if (!reopened) take_card_down(command.nic, reopened.error());
-}
-
-void PollerLoop::State::take_card_down(std::size_t nic, const Error& error) {
-  if (!cards[nic]->up) return;
-  cards[nic]->up = false;
-  events.emplace_back(NicState{static_cast<std::uint16_t>(nic), false, error});
-  std::vector<TransferWork*> affected;
-  for (auto& [id, transfer] : transfers) {
-    transfer->drop_paths_of_nic(nic);
-    affected.push_back(transfer.get());
-  }
-  for (TransferWork* transfer : affected) require_paths(*transfer);
+  if (command.nic < cards.size()) reopen_outbound(command.nic);
 }
 
 void PollerLoop::State::execute(ReopenInbound&& command) {

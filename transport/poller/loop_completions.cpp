@@ -1,4 +1,6 @@
 // PollerLoop: what each completion means.
+#include <spdlog/spdlog.h>
+
 #include <cstring>
 
 #include "transport/poller/loop_state.hpp"
@@ -24,10 +26,15 @@ void PollerLoop::State::take(std::size_t nic, const Completion& completion) {
   switch (completion.kind) {
     case Completion::Kind::kMessage:
       add(counters.messages_received, 1);
+      if (const auto credit = decode_credit(completion.payload)) return take_credit(*credit);
       events.emplace_back(MessageReceived{static_cast<std::uint16_t>(nic),
                                           {completion.payload.begin(), completion.payload.end()}});
       return;
     case Completion::Kind::kImmediate: {
+      const auto packed = arrivals.arrived(completion.immediate);
+      if (packed == PackedArrivals::Arrival::kScattered) return;
+      if (packed == PackedArrivals::Arrival::kMalformed)
+        return spdlog::error("a packed write was dropped: {}", arrivals.malformed().message);
       const auto arrival = immediates.arrived(completion.immediate);
       if (arrival == ImmediateCounts::Arrival::kFull)
         events.emplace_back(ImmediateComplete{completion.immediate});
@@ -47,45 +54,63 @@ void PollerLoop::State::take(std::size_t nic, const Completion& completion) {
       ErrorCode::kProvider,
       fmt::format("{} of {} bytes over link {} failed: {} ({})",
                   chunk->transfer->direction() == Direction::kWrite ? "write" : "read",
-                  chunk->chunk.length, chunk->link->id, std::strerror(completion.error_number),
+                  chunk->bytes, chunk->link->id, std::strerror(completion.error_number),
                   completion.error_number)};
   end_chunk(nic, chunk, &error);
 }
 
-void PollerLoop::State::end_chunk(std::size_t nic, ChunkOperation* operation, const Error* error) {
+void PollerLoop::State::end_chunk(std::size_t nic, ChunkOperation* operation, const Error* error,
+                                  bool cut_off) {
   CardState& card = *cards[nic];
   Link& link = *operation->link;
   TransferWork& transfer = *operation->transfer;
-  const Chunk chunk = operation->chunk;
+  Bundle* bundle = operation->bundle;
+  const std::uint64_t bytes = operation->bytes;
   PeerAddress* address = operation->address;
 
-  card.posted_bytes -= chunk.length;
+  card.posted_bytes -= bytes;
   --card.posted_operations;
   --operations_out;
-  link.posted_bytes -= chunk.length;
+  link.posted_bytes -= bytes;
   --link.posted_operations;
   link.immediates_out -= operation->counted;
+  ++link.ended;
   --address->posted;
-  card.chunks.give_back(operation);
 
   bool last = false;
   if (error == nullptr) {
     add(transfer.direction() == Direction::kWrite ? card.counters.written_bytes
                                                   : card.counters.read_bytes,
-        chunk.length);
+        bundle != nullptr ? bundle->payload_bytes : bytes);
     add(card.counters.operations, 1);
-    last = transfer.completed(chunk, nic);
+    last = bundle != nullptr ? transfer.written(bundle) : transfer.completed(operation->run, nic);
   } else {
     add(card.counters.failed, 1);
-    if (!link.failure_told) link_failed(link.id, *error);
-    link.failure_told = true;
-    last = transfer.failed(chunk, nic, *error);
-    dequeue(transfer);
+    last = bundle != nullptr ? transfer.failed(bundle, *error)
+                             : transfer.failed(operation->run, nic, *error);
+    transfer.note_dirty(link.id);
   }
-  if (link.posted_operations == 0) link.failure_told = false;
+  card.chunks.give_back(operation);
+  // What was posted to an address that the peer has closed since had to fail: that says nothing
+  // against the link.
+  const bool link_is_bad = error != nullptr && !cut_off && !address->retired;
+  if (link_is_bad) {
+    fail_link(link, *error);
+    transfer.drop_paths(&link);
+  }
   if (address->retired) release(address, link);
   if (link.closing) close_if_quiet(link);
+  if (link_is_bad) return lost_paths(transfer, *error);
   if (last) settle(transfer);
+}
+
+void PollerLoop::State::take_credit(const Credit& credit) {
+  TransferWork* transfer = find_transfer(credit.transfer);
+  if (transfer == nullptr) return;
+  bool last = false;
+  for (const std::uint32_t immediate : credit.immediates) last |= transfer->credited(immediate);
+  enqueue(*transfer);
+  if (last) settle(*transfer);
 }
 
 void PollerLoop::State::end_send(std::size_t nic, SendOperation* operation,
@@ -128,12 +153,18 @@ void PollerLoop::State::halt(TransferWork& transfer, std::optional<Error> reason
   settle(transfer);
 }
 
-/// Tells that a transfer is idle when nothing of it is out and it will post nothing more.
+/// Tells that a transfer is idle when nothing of it is out and it will post nothing more: it is
+/// complete or stopped, or what is left failed and has to be fenced first.
 void PollerLoop::State::settle(TransferWork& transfer) {
   if (transfer.operations_out() > 0 || transfer.state == TransferWork::State::kIdle) return;
-  if (transfer.state == TransferWork::State::kRunning && !transfer.complete()) return;
+  if (transfer.state == TransferWork::State::kRunning && !transfer.complete()) {
+    if (!transfer.only_dirty_left()) return;
+    dequeue(transfer);
+  }
   transfer.state = TransferWork::State::kIdle;
-  events.emplace_back(transfer.idle_event());
+  TransferIdle event = transfer.idle_event();
+  if (transfer.first_post) event.elapsed = clock() - *transfer.first_post;
+  events.emplace_back(std::move(event));
   if (transfer.end_when_idle) transfers.erase(transfer.id());
 }
 

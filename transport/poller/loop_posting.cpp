@@ -11,6 +11,10 @@ namespace {
 /// rounds, so that transfers share by bytes whatever their chunks.
 constexpr std::int64_t kRoundBytes = 256 * 1024;
 
+/// Posts per card and step. An empty window is filled in several steps, so that the other cards,
+/// completions and commands do not wait until a whole window is posted.
+constexpr std::size_t kPostsPerStep = 32;
+
 void add_one(std::atomic<std::uint64_t>& counter) {
   counter.store(counter.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
 }
@@ -29,7 +33,7 @@ bool PollerLoop::State::backs_off(const Backoff& backoff) {
 }
 
 void PollerLoop::State::enqueue(TransferWork& transfer) {
-  if (transfer.may_post() && transfer.peek() != nullptr) lane(transfer).add(&transfer);
+  if (transfer.may_post()) lane(transfer).add(&transfer);
 }
 
 void PollerLoop::State::dequeue(TransferWork& transfer) { lane(transfer).remove(&transfer); }
@@ -42,13 +46,15 @@ void PollerLoop::State::tell_hunger(TransferWork& transfer) {
 std::size_t PollerLoop::State::post(std::size_t nic) {
   std::size_t posted = 0;
   if (!cards[nic]->up) return 0;
-  while (card_has_room(*cards[nic]) && (post_urgent(nic) || post_bulk(nic))) ++posted;
+  while (posted < kPostsPerStep && card_has_room(*cards[nic]) &&
+         (post_urgent(nic) || post_bulk(nic)))
+    ++posted;
   return posted;
 }
 
 bool PollerLoop::State::post_urgent(std::size_t nic) {
   for (std::size_t tried = 0; tried < urgent.size(); ++tried) {
-    const bool posted = post_next(nic, *urgent.current(nic));
+    const bool posted = post_next(nic, *urgent.current(nic)) > 0;
     if (urgent.empty()) return posted;
     urgent.advance(nic);
     if (posted) return true;
@@ -65,13 +71,12 @@ bool PollerLoop::State::post_bulk(std::size_t nic) {
     for (std::size_t tried = 0; tried < bulk.size();) {
       TransferWork& transfer = *bulk.current(nic);
       if (transfer.credit > 0) {
-        const std::uint64_t length = transfer.peek()->length;
-        if (post_next(nic, transfer)) {
-          transfer.credit -= static_cast<std::int64_t>(length);
+        if (const std::uint64_t bytes = post_next(nic, transfer); bytes > 0) {
+          transfer.credit -= static_cast<std::int64_t>(bytes);
           return true;
         }
         if (!transfer.queued) continue;  // refused for good: the next one is current now
-      } else if (pick_path(nic, transfer) != nullptr) {
+      } else if (can_post(nic, transfer)) {
         in_debt = true;
       }
       ++tried;
@@ -79,8 +84,7 @@ bool PollerLoop::State::post_bulk(std::size_t nic) {
     }
     if (!in_debt) return false;
     for (TransferWork* transfer : bulk.members())
-      if (transfer->credit <= 0 && pick_path(nic, *transfer) != nullptr)
-        transfer->credit += kRoundBytes;
+      if (transfer->credit <= 0 && can_post(nic, *transfer)) transfer->credit += kRoundBytes;
   }
 }
 
@@ -112,30 +116,67 @@ TransferWork::Path* PollerLoop::State::pick_path(std::size_t nic, TransferWork& 
   return nullptr;
 }
 
-/// Posts the transfer's next chunk on this card. False: nothing of it can be posted here now.
-bool PollerLoop::State::post_next(std::size_t nic, TransferWork& transfer) {
-  const Chunk* chunk = transfer.peek();
+bool PollerLoop::State::can_post(std::size_t nic, TransferWork& transfer) {
+  return !transfer.waits_for_slot() && pick_path(nic, transfer) != nullptr;
+}
+
+/// What is to be posted next as an operation of its own.
+OneSided PollerLoop::State::direct(std::size_t nic, TransferWork& transfer,
+                                   const TransferWork::Path& path) {
+  const ChunkRun& run = *transfer.peek();
+  OneSided request;
+  request.direction = transfer.direction();
+  request.pieces = run.size();
+  for (std::size_t i = 0; i < run.size(); ++i)
+    request.local[i] = {transfer.local_base() + transfer.local_offset(run.chunks()[i]),
+                        run.chunks()[i].length};
+  request.local_descriptor = transfer.descriptor(nic);
+  request.length = run.bytes();
+  request.remote_address = path.remote_base + transfer.remote_offset(run.front());
+  request.remote_key = path.remote_key;
+  if (request.direction == Direction::kWrite) request.immediate = transfer.immediate();
+  return request;
+}
+
+/// What is to be posted next as one packed write; null when it has to go directly.
+Bundle* PollerLoop::State::packed(TransferWork& transfer, const TransferWork::Path& path) {
+  if (transfer.ready_bundle() != nullptr) return transfer.ready_bundle();
+  if (path.staging_key == 0 || !transfer.packs_next() || send_slots.exhausted()) return nullptr;
+  return transfer.gather();
+}
+
+/// Posts what is next of the transfer on this card. Returns its bytes; 0: nothing of it can be
+/// posted here now.
+std::uint64_t PollerLoop::State::post_next(std::size_t nic, TransferWork& transfer) {
+  if (transfer.waits_for_slot()) return 0;
   const TransferWork::Path* path = pick_path(nic, transfer);
-  if (path == nullptr) return false;
+  if (path == nullptr) return 0;
+  if (transfer.ready_bundle() != nullptr && path->staging_key == 0) return 0;
   CardState& card = *cards[nic];
   Link& link = *path->link;
 
+  Bundle* bundle = packed(transfer, *path);
   OneSided request;
-  request.direction = transfer.direction();
+  if (bundle == nullptr) {
+    request = direct(nic, transfer, *path);
+  } else {
+    request.local[0] = {bundle->local.data(), bundle->wire_bytes};
+    request.local_descriptor = send_slots.descriptor(nic);
+    request.length = bundle->wire_bytes;
+    request.remote_address = path->staging_base + bundle->slot.offset;
+    request.remote_key = path->staging_key;
+    request.immediate = bundle->slot.immediate;
+  }
   request.peer = link.inbound->handle;
-  request.local = transfer.local_base() + transfer.local_offset(*chunk);
-  request.local_descriptor = transfer.descriptor(nic);
-  request.length = chunk->length;
-  request.remote_address = path->remote_base + transfer.remote_offset(*chunk);
-  request.remote_key = path->remote_key;
-  if (request.direction == Direction::kWrite) request.immediate = transfer.immediate();
 
   ChunkOperation* operation = card.chunks.take(PostedOperation::Kind::kChunk);
   operation->link = &link;
   operation->address = link.inbound;
   operation->transfer = &transfer;
   operation->counted = request.immediate.has_value();
-  operation->chunk = *chunk;
+  operation->bundle = bundle;
+  if (bundle == nullptr) operation->run.assign(*transfer.peek());
+  operation->bytes = request.length;
 
   Post result = card.nic->post(request, operation);
   if (result.status != PostStatus::kPosted) {
@@ -147,24 +188,29 @@ bool PollerLoop::State::post_next(std::size_t nic, TransferWork& transfer) {
       return post_next(nic, transfer);
     }
     add_one(card.counters.failed);
-    link_failed(link.id, result.error);
-    transfer.not_posted(nic, result.error);
-    dequeue(transfer);
-    settle(transfer);
-    return false;
+    // Never posted: the chunk goes another way, if there is one.
+    fail_link(link, result.error);
+    transfer.note_error(result.error);
+    transfer.drop_paths(&link);
+    lost_paths(transfer, result.error);
+    return transfer.may_post() ? post_next(nic, transfer) : 0;
   }
   link.data_backoff.accepted();
   ++link.posted_operations;
-  link.posted_bytes += chunk->length;
+  link.posted_bytes += request.length;
   link.immediates_out += operation->counted;
   ++link.inbound->posted;
   ++card.posted_operations;
-  card.posted_bytes += chunk->length;
+  card.posted_bytes += request.length;
   ++operations_out;
-  transfer.posted_next();
+  if (!transfer.first_post) transfer.first_post = clock();
+  if (bundle == nullptr)
+    transfer.posted_next();
+  else
+    transfer.bundle_posted(nic);
   tell_hunger(transfer);
-  if (!transfer.may_post() || transfer.peek() == nullptr) dequeue(transfer);
-  return true;
+  if (!transfer.may_post()) dequeue(transfer);
+  return request.length;
 }
 
 void PollerLoop::State::refused(Link& link) {
@@ -186,6 +232,20 @@ std::size_t PollerLoop::State::send_messages() {
       ++i;
     }
   }
+  return sent;
+}
+
+/// Tells senders which of our staging slots are free again.
+std::size_t PollerLoop::State::send_credits() {
+  std::size_t sent = 0;
+  arrivals.give_credits([&](const Credit& credit, const std::vector<LinkId>& over) {
+    for (const LinkId id : over) {
+      if (find_link(id) == nullptr) continue;
+      execute(SendMessage{id, encode_credit(credit)});
+      ++sent;
+      return;
+    }
+  });
   return sent;
 }
 

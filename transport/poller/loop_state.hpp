@@ -1,5 +1,6 @@
 // The insides of PollerLoop, shared by the files that implement it: commands (loop_commands.cpp),
-// completions (loop_completions.cpp) and posting (loop_posting.cpp).
+// completions (loop_completions.cpp), posting (loop_posting.cpp) and what is dead
+// (loop_health.cpp).
 #pragma once
 
 #include <array>
@@ -11,6 +12,7 @@
 #include "transport/poller/lane_ring.hpp"
 #include "transport/poller/link.hpp"
 #include "transport/poller/operation.hpp"
+#include "transport/poller/packed_arrivals.hpp"
 #include "transport/poller/poller.hpp"
 #include "transport/poller/transfer_work.hpp"
 
@@ -27,6 +29,9 @@ struct CardState {
   std::uint64_t posted_bytes = 0;
   std::uint32_t posted_operations = 0;
   bool up = true;
+  // While it is down: when its outbound endpoint is tried again.
+  Backoff::Time reopen_at{};
+  std::chrono::milliseconds reopen_after{0};
 };
 
 struct PollerLoop::State {
@@ -48,17 +53,36 @@ struct PollerLoop::State {
   void execute(DisarmImmediate&& command);
   void execute(ReopenOutbound&& command);
   void execute(ReopenInbound&& command);
+  void execute(UseStaging&& command);
+  void execute(ArmPacked&& command);
+  void execute(DisarmPacked&& command);
+  void execute(AddPaths&& command);
+  void execute(CutOff&& command);
 
   Link* find_link(LinkId id);
   TransferWork* find_transfer(TransferId id);
-  void set_paths(TransferWork& transfer, const std::vector<RemotePath>& paths);
-  void require_paths(TransferWork& transfer);
+  void add_paths(TransferWork& transfer, const std::vector<RemotePath>& paths);
+  void unknown_transfer(TransferId id);
+
+  // -- what is dead ------------------------------------------------------------------------------
+  void look_for_the_dead(bool nothing_happened);
+  void look_at(Link& link, bool anew);
+  void look_at_credits(bool anew);
+  void cut_off(std::size_t nic);
+  void drop_link(const Link& link, const Error& reason);
+  void fail_link(Link& link, const Error& reason);
+  void lost_paths(TransferWork& transfer, const Error& reason);
+  bool reopen_outbound(std::size_t nic);
   void take_card_down(std::size_t nic, const Error& error);
+  void try_card_again(std::size_t nic);
 
   // -- completions -------------------------------------------------------------------------------
   std::size_t poll(std::size_t nic);
   void take(std::size_t nic, const Completion& completion);
-  void end_chunk(std::size_t nic, ChunkOperation* operation, const Error* error);
+  /// `cut_off`: by a reopened endpoint, which says nothing against the link.
+  void end_chunk(std::size_t nic, ChunkOperation* operation, const Error* error,
+                 bool cut_off = false);
+  void take_credit(const Credit& credit);
   void end_send(std::size_t nic, SendOperation* operation, const Completion& completion);
   void release(PeerAddress* address, Link& link);
   void close_if_quiet(Link& link);
@@ -70,8 +94,12 @@ struct PollerLoop::State {
   std::size_t post(std::size_t nic);
   bool post_urgent(std::size_t nic);
   bool post_bulk(std::size_t nic);
-  bool post_next(std::size_t nic, TransferWork& transfer);
+  std::uint64_t post_next(std::size_t nic, TransferWork& transfer);
+  bool can_post(std::size_t nic, TransferWork& transfer);
+  OneSided direct(std::size_t nic, TransferWork& transfer, const TransferWork::Path& path);
+  Bundle* packed(TransferWork& transfer, const TransferWork::Path& path);
   TransferWork::Path* pick_path(std::size_t nic, TransferWork& transfer);
+  std::size_t send_credits();
   bool has_room(const Link& link, bool counted);
   bool card_has_room(const CardState& card) const;
   void refused(Link& link);
@@ -92,10 +120,13 @@ struct PollerLoop::State {
   Clock clock;
   std::vector<std::unique_ptr<CardState>> cards;
   std::unordered_map<LinkId, std::unique_ptr<Link>> links;
+  SendSlots send_slots;
+  std::size_t pieces = kMostPieces;  // of our memory, that every card takes in one operation
   std::unordered_map<TransferId, std::unique_ptr<TransferWork>> transfers;
   LaneRing urgent;
   LaneRing bulk;
   ImmediateCounts immediates;
+  PackedArrivals arrivals;
   OperationSlab<SendOperation> sends;
   std::vector<Link*> with_messages;  // links whose outbox is not empty
   std::vector<PollerEvent> events;
@@ -104,6 +135,7 @@ struct PollerLoop::State {
   std::uint64_t operations_out = 0;  // one-sided and sends, all cards
   std::optional<Backoff::Time> step_time;
   std::optional<Backoff::Time> retry_at;  // the earliest of what the last step left alone
+  Backoff::Time last_look{};              // at links that may stand still
   bool settled = true;  // the last step found nothing to do, and no command came since
 };
 

@@ -7,7 +7,8 @@
 #include <vector>
 
 #include "transport/fabric/nic.hpp"
-#include "transport/plan/plan.hpp"
+#include "transport/packing/bundle.hpp"
+#include "transport/poller/chunk_run.hpp"
 #include "transport/poller/link.hpp"
 
 namespace penstock {
@@ -24,7 +25,9 @@ struct ChunkOperation : PostedOperation {
   bool counted = false;  // carries an immediate
   PeerAddress* address = nullptr;
   TransferWork* transfer = nullptr;
-  Chunk chunk;
+  ChunkRun run;              // what goes directly,
+  Bundle* bundle = nullptr;  // or what is packed
+  std::uint64_t bytes = 0;   // on the wire
 };
 
 struct SendOperation : PostedOperation {};

@@ -9,7 +9,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "transport/fabric/nic.hpp"
@@ -28,6 +27,8 @@ struct PollerOptions {
   std::uint32_t link_window_operations = 128;
   /// Counted writes out per link at once (the receiver's queues hold them all).
   std::uint32_t immediate_credits = 128;
+  /// A link with operations out and no completion for so long is told as LinkStill. 0: never.
+  std::chrono::milliseconds card_stall{500};
   /// How long to spin without work before sleeping.
   std::chrono::microseconds spin{50};
   /// Sleep between looks where a card has no usable wait object.
@@ -52,7 +53,8 @@ class PollerLoop {
   using TimePoint = std::chrono::steady_clock::time_point;
   using Clock = std::function<TimePoint()>;
 
-  /// `clock` is asked only while links are left alone because they take nothing.
+  /// `clock` is asked while links are left alone because they take nothing, and now and then while
+  /// operations are out.
   PollerLoop(std::vector<std::unique_ptr<Nic>> nics, PollerOptions options,
              Clock clock = std::chrono::steady_clock::now);
   ~PollerLoop();
@@ -78,24 +80,33 @@ class PollerLoop {
   std::unique_ptr<State> state_;
 };
 
-/// PollerLoop on its own thread, with a command queue in and an event queue out; the thread never
-/// waits for those who use them.
+/// The poller of one device: PollerLoop on a polling thread, with a command queue in and an event
+/// queue out; the thread never waits for those who use them. Devices may share a thread: then each
+/// of them gets one step in turn, and the thread sleeps only while all of them are idle.
 class Poller {
  public:
-  struct Setup {
-    std::string name;       // thread name, at most 15 characters
+  struct Thread {
+    std::string name;       // at most 15 characters
     std::vector<int> cpus;  // pinned to these before the cards are opened; empty: not pinned
+  };
+  struct Device {
     PollerOptions options;
-    /// Opens the device's cards on the poller's thread, after pinning.
+    /// Opens the device's cards on the polling thread, after pinning. They are closed there, too.
     std::function<Result<std::vector<std::unique_ptr<Nic>>>()> open_cards;
-    /// Called on the poller's thread after events were queued; at most once until the next
+    /// Called on the polling thread after events were queued; at most once until the next
     /// take_events(). Must not block.
     std::function<void()> doorbell;
   };
+  struct Setup : Thread, Device {};
 
-  /// Starts the thread and waits until the cards are open.
+  /// A device with a thread of its own. Starts it and waits until the cards are open.
   static Result<std::unique_ptr<Poller>> start(Setup setup);
-  /// Stops the thread and closes the cards.
+  /// Devices that share one thread, in their order. It spins as long as the most patient of them
+  /// wants and ticks as often as the least. When one cannot be opened all are closed again, and its
+  /// error is the answer. The thread ends with the last of the pollers.
+  static Result<std::vector<std::unique_ptr<Poller>>> start_together(Thread thread,
+                                                                     std::vector<Device> devices);
+  /// Waits until the thread has closed the device's cards.
   ~Poller();
 
   /// Any thread.
@@ -107,7 +118,7 @@ class Poller {
   /// What any thread may ask of a card: info(), register_memory() and the addresses as opened.
   Nic& nic(std::size_t i);
   const CardCounters& counters(std::size_t i) const;
-  /// CPU time of the thread so far.
+  /// CPU time of the thread so far. Devices that share one have equal parts of it.
   std::chrono::nanoseconds cpu_time() const;
 
  private:

@@ -16,7 +16,10 @@ PollerLoop::State::State(std::vector<std::unique_ptr<Nic>> nics, PollerOptions w
       urgent(nics.size()),
       bulk(nics.size()),
       sends(kSendsOut) {
-  for (auto& nic : nics) cards.push_back(std::make_unique<CardState>(std::move(nic), options));
+  for (auto& nic : nics) {
+    pieces = std::min(pieces, nic->info().local_pieces);
+    cards.push_back(std::make_unique<CardState>(std::move(nic), options));
+  }
 }
 
 PollerLoop::State::~State() {
@@ -41,9 +44,11 @@ std::size_t PollerLoop::step() {
   state.retry_at.reset();
   std::size_t happened = 0;
   for (std::size_t nic = 0; nic < state.cards.size(); ++nic) happened += state.poll(nic);
+  if (state.arrivals.credits_due()) happened += state.send_credits();
   if (!state.with_messages.empty()) happened += state.send_messages();
   for (std::size_t nic = 0; nic < state.cards.size(); ++nic) happened += state.post(nic);
   state.settled = happened == 0;
+  state.look_for_the_dead(happened == 0);
   return happened;
 }
 
@@ -51,7 +56,12 @@ std::vector<PollerEvent> PollerLoop::take_events() { return std::exchange(state_
 
 bool PollerLoop::has_events() const { return !state_->events.empty(); }
 
-bool PollerLoop::idle() const { return state_->settled && state_->operations_out == 0; }
+bool PollerLoop::idle() const {
+  if (!state_->settled || state_->operations_out > 0) return false;
+  // A credit is on its way.
+  return std::none_of(state_->transfers.begin(), state_->transfers.end(),
+                      [](const auto& each) { return each.second->credits_owed() > 0; });
+}
 
 std::optional<PollerLoop::TimePoint> PollerLoop::next_retry() const { return state_->retry_at; }
 

@@ -32,6 +32,7 @@ Sleeper::~Sleeper() { close(event_fd_); }
 void Sleeper::watch(const std::vector<Nic*>& cards, std::chrono::milliseconds tick) {
   cards_ = cards;
   tick_ = tick;
+  needs_tick_ = false;
   descriptors_ = {{event_fd_, POLLIN, 0}};
   for (const Nic* card : cards) {
     if (card->info().wait_fd < 0) {

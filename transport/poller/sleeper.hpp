@@ -23,8 +23,8 @@ class Sleeper {
   Sleeper(const Sleeper&) = delete;
   Sleeper& operator=(const Sleeper&) = delete;
 
-  /// The cards whose wait descriptors wake the sleeper. `tick` bounds every sleep when one of them
-  /// has none. Before the first sleep.
+  /// The cards whose wait descriptors wake the sleeper, in place of those before. `tick` bounds
+  /// every sleep when one of them has none. The sleeper's thread, before the first sleep.
   void watch(const std::vector<Nic*>& cards, std::chrono::milliseconds tick);
 
   enum class Woken : unsigned char { kNever, kCommand, kCard, kTime };

@@ -2,10 +2,15 @@
 // completed. Posts nothing itself.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
+#include "transport/packing/bundle.hpp"
+#include "transport/packing/send_slots.hpp"
+#include "transport/poller/chunk_run.hpp"
 #include "transport/poller/command.hpp"
 #include "transport/poller/event.hpp"
 #include "transport/poller/link.hpp"
@@ -25,9 +30,14 @@ class TransferWork {
     Link* link = nullptr;
     std::uint64_t remote_base = 0;
     std::uint64_t remote_key = 0;
+    std::uint64_t staging_base = 0;
+    std::uint64_t staging_key = 0;  // 0: nothing packed goes this way
   };
 
-  TransferWork(StartTransfer start, std::size_t nics);
+  /// `send_slots` must outlive it.
+  /// `pieces`: of our memory, in one operation.
+  TransferWork(StartTransfer start, std::size_t nics, SendSlots& send_slots,
+               std::size_t pieces = 1);
 
   TransferId id() const { return start_.transfer; }
   Direction direction() const { return start_.direction; }
@@ -50,34 +60,67 @@ class TransferWork {
   std::uint32_t& next_path(std::size_t nic) { return next_path_[nic]; }
   bool has_paths() const;
   bool uses(const Link* link) const;
-  /// Drops every path over `link`.
+  /// Drops every path over `link`. What was gathered and has no way left is due after a resume.
   void drop_paths(const Link* link);
-  void drop_paths_of_nic(std::size_t nic) { paths_[nic].clear(); }
+  void drop_paths_of_nic(std::size_t nic);
   void clear_paths();
 
   // -- chunks ------------------------------------------------------------------------------------
-  /// The chunk to post next, null when every chunk is out or completed.
-  const Chunk* peek();
-  /// The chunk that peek() showed is posted.
+  /// What to post next, null when every chunk is out or completed.
+  const ChunkRun* peek();
+  /// What peek() showed is posted.
   void posted_next();
   /// An operation of it ended. True: it was the last one out.
-  bool completed(const Chunk& chunk, std::size_t nic);
-  bool failed(const Chunk& chunk, std::size_t nic, const Error& error);
-  /// Never posted: the chunk is due again after a resume.
-  void not_posted(std::size_t nic, const Error& error);
+  bool completed(const ChunkRun& run, std::size_t nic);
+  /// The chunk is dirty: not to be posted again before a resume.
+  bool failed(const ChunkRun& run, std::size_t nic, const Error& error);
+  /// Where it failed, for the fence.
+  void note_dirty(LinkId link);
+  /// The first failure since the start or the last resume is what is told.
+  void note_error(const Error& error);
+  /// Nothing is left to post but what is dirty.
+  bool only_dirty_left() { return !dirty_.empty() && ready_ == nullptr && peek() == nullptr; }
   std::uint64_t operations_out() const { return operations_out_; }
   bool complete() const { return completed_chunks_ == plan().chunks(); }
   std::uint64_t completed_bytes() const { return completed_bytes_; }
 
+  // -- packed ------------------------------------------------------------------------------------
+  // A bundle counts as one operation that is out from gather() until its write has completed and
+  // its credit has come, in either order.
+  /// Whether the next chunk is to be packed.
+  bool packs_next();
+  /// It is, and every slot of the receiver is taken: nothing can be posted before a credit comes.
+  bool waits_for_slot();
+  /// A bundle that was gathered and is not posted yet.
+  Bundle* ready_bundle() const { return ready_; }
+  /// Copies as many of the next chunks as fit, and as were granted, into a slot of ours. Needs a
+  /// free slot on both sides and a next chunk that packs. Null: that chunk is too long for a slot.
+  Bundle* gather();
+  void bundle_posted(std::size_t nic);
+  /// Its write completed. True: it was the last operation out.
+  bool written(Bundle* bundle);
+  bool failed(Bundle* bundle, const Error& error);
+  /// The receiver has scattered this slot. True: it was the last operation out.
+  bool credited(std::uint32_t immediate);
+  /// Bundles written and not credited: the receiver's to answer for.
+  std::uint64_t credits_owed() const { return credits_owed_; }
+
   // -- grants ------------------------------------------------------------------------------------
   void grant(std::uint64_t bytes);
-  bool may_post() const { return state == State::kRunning && unposted_ > 0; }
+  /// Something is granted, or gathered, and not posted.
+  bool may_post() {
+    return state == State::kRunning && (ready_ != nullptr || (unposted_ > 0 && peek() != nullptr));
+  }
   /// True once per grant: half of it or less is left to post, and more of the plan is not granted.
   bool take_hunger();
 
   // -- life --------------------------------------------------------------------------------------
   State state = State::kRunning;
   bool end_when_idle = false;
+  std::optional<std::chrono::steady_clock::time_point> first_post;
+  // Whether its credits come (loop_health.cpp).
+  std::uint64_t progress_seen = 0;
+  std::optional<std::chrono::steady_clock::time_point> progressed_at;
   bool queued = false;      // in a lane of the scheduler
   std::int64_t credit = 0;  // bulk lane: bytes it may still post in this round
   void stop(std::optional<Error> reason);
@@ -87,18 +130,34 @@ class TransferWork {
 
  private:
   void note_failure(std::size_t nic, const Error& error);
+  void add_dirty(const Chunk& chunk);
+  void spoil_unless_it_has_a_way();
+  /// The chunks of a bundle are due again after a resume.
+  void spoil(Bundle* bundle);
+  void abandon_bundles();
+  void land(const Chunk& chunk);
+  void land(const Bundle* bundle);
 
   StartTransfer start_;
+  SendSlots* send_slots_;
   std::byte* local_base_;
   std::vector<void*> descriptors_;
   std::vector<std::vector<Path>> paths_;
   std::vector<std::uint32_t> next_path_;
 
   Cursor cursor_;
-  Chunk ahead_;  // the chunk that peek() shows
-  bool has_ahead_ = false;
-  std::vector<Chunk> retry_;  // failed before the last resume
-  std::vector<Chunk> dirty_;  // failed since
+  bool next_chunk(Chunk& chunk);
+  bool joins(const Chunk& chunk) const;
+  ChunkRun ahead_;             // what peek() shows
+  std::optional<Chunk> held_;  // the chunk after it, which did not join
+  std::vector<Chunk> retry_;   // failed before the last resume
+  std::vector<Chunk> dirty_;   // failed since
+  std::uint64_t dirty_bytes_ = 0;
+
+  std::optional<Bundles> bundles_;
+  Bundle* ready_ = nullptr;
+  std::uint64_t packed_bytes_ = 0;
+  std::uint64_t credits_owed_ = 0;
 
   std::int64_t unposted_ = 0;  // granted and not posted; the last chunk may overdraw it
   std::uint64_t quantum_ = 0;  // the last grant
@@ -111,6 +170,8 @@ class TransferWork {
   std::vector<std::uint64_t> landed_;  // one bit per chunk
   std::vector<CardShare> shares_;
   std::vector<bool> dirty_nics_;
+  std::size_t pieces_;
+  std::vector<LinkId> dirty_links_;
   std::optional<Error> error_;
 };
 

@@ -129,6 +129,14 @@ void join_pollers_on_one_core(CorePlan& plan) {
 
 }  // namespace
 
+std::size_t CorePlan::poller_of(std::size_t device) const {
+  const auto polls = [&](const PollerPlan& poller) {
+    return std::find(poller.devices.begin(), poller.devices.end(), device) != poller.devices.end();
+  };
+  return static_cast<std::size_t>(std::find_if(pollers.begin(), pollers.end(), polls) -
+                                  pollers.begin());
+}
+
 CorePlan plan_cores(const Topology& topology, const std::vector<DevicePlan>& devices,
                     const CorePlanOptions& options) {
   CorePlan plan;

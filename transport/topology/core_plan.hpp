@@ -21,6 +21,9 @@ struct PollerPlan {
 };
 
 struct CorePlan {
+  /// The number of the poller of a device that was planned.
+  std::size_t poller_of(std::size_t device) const;
+
   std::vector<PollerPlan> pollers;
   /// What differs from one local core per device, in words, for the log.
   std::vector<std::string> warnings;

@@ -11,18 +11,40 @@ namespace {
 
 constexpr double kGib = 1024.0 * 1024 * 1024;
 
+struct Line {
+  std::size_t depth;
+  std::string text;
+};
+
 struct View {
   const Topology& topology;
   const std::vector<CardOffer>& offers;
   const std::vector<DevicePlan>& devices;
-  std::string text;
+  std::vector<Line> lines;
 
   template <class... Args>
   void line(std::size_t depth, fmt::format_string<Args...> format, Args&&... args) {
-    text.append(depth * 2, ' ');
-    text += fmt::format(format, std::forward<Args>(args)...) + "\n";
+    lines.push_back({depth, fmt::format(format, std::forward<Args>(args)...)});
   }
 };
+
+/// Whether the branch at `depth` goes on below line `i`.
+bool goes_on(const std::vector<Line>& lines, std::size_t i, std::size_t depth) {
+  for (++i; i < lines.size() && lines[i].depth >= depth; ++i)
+    if (lines[i].depth == depth) return true;
+  return false;
+}
+
+std::string drawn(const std::vector<Line>& lines) {
+  std::string text;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    for (std::size_t depth = 1; depth < lines[i].depth; ++depth)
+      text += goes_on(lines, i, depth) ? "|  " : "   ";
+    if (lines[i].depth > 0) text += goes_on(lines, i, lines[i].depth) ? "|- " : "`- ";
+    text += lines[i].text + "\n";
+  }
+  return text;
+}
 
 const CardOffer* offer_of(const View& view, const IoDevice& device) {
   for (const CardOffer& offer : view.offers) {
@@ -30,6 +52,15 @@ const CardOffer* offer_of(const View& view, const IoDevice& device) {
     if (bus ? *bus == device.bus : view.topology.find_name(offer.domain) == &device) return &offer;
   }
   return nullptr;
+}
+
+/// "  for gpu0, gpu1"
+std::string served_by(const View& view, const CardOffer& offer) {
+  std::string names;
+  for (const DevicePlan& plan : view.devices)
+    for (const PairedCard& card : plan.cards)
+      if (&view.offers[card.offer] == &offer) names += (names.empty() ? "" : ", ") + plan.name;
+  return names.empty() ? "  not used" : "  for " + names;
 }
 
 std::string describe(const View& view, const IoDevice& device) {
@@ -41,7 +72,7 @@ std::string describe(const View& view, const IoDevice& device) {
   const CardOffer* offer = offer_of(view, device);
   const std::string name = offer == nullptr ? device.name() : offer->domain;
   return fmt::format("card {}  {}{}", device.bus.empty() ? "(no PCI)" : device.bus, name,
-                     offer == nullptr ? "  not used" : "");
+                     offer == nullptr ? "  not used" : served_by(view, *offer));
 }
 
 bool shown(const View& view, const IoDevice& device) {
@@ -124,7 +155,7 @@ void print_device(View& view, std::size_t index, const CorePlan& cores) {
 
 std::string print_topology(const Topology& topology, const std::vector<CardOffer>& offers,
                            const std::vector<DevicePlan>& devices, const CorePlan& cores) {
-  View view{topology, offers, devices, ""};
+  View view{topology, offers, devices, {}};
   if (!topology.machine.empty()) view.line(0, "{}", topology.machine);
   for (const NumaNode& node : topology.numa_nodes) print_node(view, node);
   const auto placeless = [&](const IoDevice& d) { return d.numa_node < 0 && shown(view, d); };
@@ -135,7 +166,7 @@ std::string print_topology(const Topology& topology, const std::vector<CardOffer
   view.line(0, "");
   for (std::size_t i = 0; i < devices.size(); ++i) print_device(view, i, cores);
   for (const std::string& warning : cores.warnings) view.line(0, "warning: {}", warning);
-  return std::move(view.text);
+  return drawn(view.lines);
 }
 
 }  // namespace penstock

@@ -10,8 +10,8 @@
 
 namespace penstock {
 
-/// A tree: NUMA node > PCIe switch > GPUs and cards, then each device with its core, its cards and
-/// why it has them, then the warnings. Ends with a newline.
+/// A tree: NUMA node > PCIe switch > GPUs, and cards with the devices that they serve; then each
+/// device with its core, its cards and why it has them, then the warnings. Ends with a newline.
 std::string print_topology(const Topology& topology, const std::vector<CardOffer>& offers,
                            const std::vector<DevicePlan>& devices, const CorePlan& cores);
 

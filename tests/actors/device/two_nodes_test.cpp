@@ -110,13 +110,59 @@ Weather everything() {
   return weather;
 }
 
-INSTANTIATE_TEST_SUITE_P(Weather, TwoNodesTest,
-                         testing::Values(Case{"Calm", calm()}, Case{"Cancels", cancels()},
-                                         Case{"Failing", failing()}, Case{"Losing", losing()},
-                                         Case{"Releasing", releasing()}, Case{"Parting", parting()},
-                                         Case{"Crashing", crashing()}, Case{"Rekeying", rekeying()},
-                                         Case{"Everything", everything()}),
-                         [](const auto& each) { return std::string(each.param.name); });
+Weather outages() {
+  Weather weather = calm();
+  weather.late_chance = 0.7;
+  weather.cards = {4, 4};
+  weather.transfers = 12;
+  weather.most_pages = 40;
+  weather.outages = 1;
+  weather.all_done = true;
+  return weather;
+}
+Weather outages_for_good() {
+  Weather weather = outages();
+  weather.for_good = true;
+  return weather;
+}
+Weather uneven_outages() {
+  Weather weather = outages_for_good();
+  weather.cards = {4, 3};
+  return weather;
+}
+Weather many_outages() {
+  Weather weather;
+  weather.cards = {3, 4};
+  weather.most_pages = 20;
+  weather.outages = 4;
+  weather.late_chance = 0.8;
+  weather.message_loss = 0.02;
+  return weather;
+}
+Weather everything_with_outages() {
+  Weather weather = everything();
+  weather.cards = {4, 2};
+  weather.outages = 4;
+  return weather;
+}
+Weather rekeying_outages() {
+  Weather weather = rekeying();
+  weather.cards = {3, 3};
+  weather.outages = 4;
+  return weather;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Weather, TwoNodesTest,
+    testing::Values(Case{"Calm", calm()}, Case{"Cancels", cancels()}, Case{"Failing", failing()},
+                    Case{"Losing", losing()}, Case{"Releasing", releasing()},
+                    Case{"Parting", parting()}, Case{"Crashing", crashing()},
+                    Case{"Rekeying", rekeying()}, Case{"Everything", everything()},
+                    Case{"Outages", outages()}, Case{"OutagesForGood", outages_for_good()},
+                    Case{"UnevenOutages", uneven_outages()}, Case{"ManyOutages", many_outages()},
+                    Case{"EverythingWithOutages", everything_with_outages()},
+                    Case{"RekeyingOutages", rekeying_outages()}),
+    [](const auto& each) { return std::string(each.param.name); });
 
 }  // namespace
 }  // namespace penstock::sim

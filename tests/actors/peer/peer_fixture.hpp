@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <set>
 
@@ -67,6 +68,14 @@ class PeerTest : public testing::Test {
     port.asked = [this](std::uint64_t sequence, Question) { asked.push_back(sequence); };
     port.up = [this] { ++ups; };
     port.inbound_cards = [this] { return ours; };
+    port.links_back = [this](std::size_t device, const std::string& theirs) {
+      backs.emplace_back(device, theirs);
+    };
+    port.card_seen = [this](std::size_t device, std::uint16_t nic, CardView view,
+                            const std::string& why) {
+      views[{device, nic}] = view;
+      if (view == CardView::kOut) out_because = why;
+    };
     peer = std::make_unique<Peer>(record, options, port);
   }
 
@@ -88,6 +97,9 @@ class PeerTest : public testing::Test {
       EXPECT_EQ(message->source, kOurs);
       EXPECT_EQ(message->destination, kTheirs);
       sent.push_back({send->link, *message});
+    } else if (auto* cut = std::get_if<CutOff>(&command)) {
+      EXPECT_EQ(device, device_of(cut->link)) << "told another device's poller";
+      cut_offs.push_back(cut->link);
     } else {
       FAIL() << "a command that no peer should give";
     }
@@ -150,6 +162,31 @@ class PeerTest : public testing::Test {
     ASSERT_TRUE(peer->is_up());
   }
 
+  /// The Hellos that name the way they take, newest last.
+  std::vector<Sent> probes() const {
+    std::vector<Sent> found;
+    for (const Sent& each : questions<Hello>())
+      if (!way_of(each).to_device.empty()) found.push_back(each);
+    return found;
+  }
+  static Hello::Way way_of(const Sent& probe) {
+    return std::get<Hello>(std::get<Question>(probe.message.body)).way;
+  }
+  /// The peer answers every probe sent so far for which `works(from card, to card)`.
+  template <class Works>
+  void answer_probes(Works works) {
+    for (const Sent& probe : probes())
+      if (works(way_of(probe).from_nic, way_of(probe).to_nic))
+        deliver(probe.message.sequence, Answer(HelloOk{}));
+  }
+  using Pairs = std::set<std::pair<std::uint16_t, std::uint16_t>>;
+  Pairs pairs() {
+    Pairs result;
+    const auto paths = *peer->links(0, "numa0", now);
+    for (const auto& path : paths) result.emplace(path.local_nic, path.remote_nic);
+    return result;
+  }
+
   std::vector<std::string> inbound_of(const std::vector<Peer::PathCard>& paths) {
     std::vector<std::string> result;
     for (const auto& path : paths) result.push_back(inbound[path.link]);
@@ -165,6 +202,10 @@ class PeerTest : public testing::Test {
   std::vector<Sent> sent;
   std::map<std::uint64_t, Result<Answer>> answers;
   std::vector<std::uint64_t> asked;
+  std::vector<LinkId> cut_offs;
+  std::vector<std::pair<std::size_t, std::string>> backs;
+  std::map<std::pair<std::size_t, std::uint16_t>, CardView> views;
+  std::string out_because;
   int ups = 0;
   int moves = 0;
   std::unique_ptr<Peer> peer;

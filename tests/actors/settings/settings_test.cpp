@@ -148,6 +148,17 @@ TEST_F(ConfigurationFile, IsOverriddenByTheEnvironmentAndThatByFlags) {
   EXPECT_EQ(settings->limits.regions, 3u);
 }
 
+TEST(HugePagesOfRegions, AreAutoNeverOrAlways) {
+  for (const auto& [word, choice] : {std::pair{"auto", HugePages::kAuto},
+                                     {"never", HugePages::kNever},
+                                     {"always", HugePages::kAlways}}) {
+    const auto settings = load_settings(kNoFile, {std::string("memory.huge_pages=") + word}, {});
+    ASSERT_TRUE(settings.has_value()) << settings.error().message;
+    EXPECT_EQ(settings->memory.huge_pages, choice);
+  }
+  EXPECT_THAT(error_of_option("memory.huge_pages=yes"), HasSubstr("memory.huge_pages"));
+}
+
 TEST(TextOutsideAFile, NeedsNoQuotesAndListsMayBeCommaSeparated) {
   const auto settings = load_settings(
       kNoFile,

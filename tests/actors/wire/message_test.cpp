@@ -31,7 +31,19 @@ std::vector<Message> one_of_each() {
   const std::vector<DeviceCards> devices = {
       {"gpu0", {{0, 1, address("a0")}, {1, 70000, address("a1")}}}, {"numa0", {}}};
   const std::vector<RegionKey> keys = {{0, 1ull << 47, ~0ull}, {3, 0, 9}};
-  Open open{5, "kv", 6, Direction::kRead, 1ull << 42, 1ull << 41, 300, 5000, "mine", "note"};
+  const Open open{5,
+                  "kv",
+                  6,
+                  Direction::kRead,
+                  1ull << 42,
+                  1ull << 41,
+                  300,
+                  5000,
+                  "mine",
+                  "note",
+                  "gpu3",
+                  16,
+                  InlineBytes{{std::byte{7}, std::byte{0}}}};
   return {message(Question(Hello{"node-a", devices})),
           message(Question(open)),
           message(Question(Fin{5, "gpu1"})),
@@ -44,7 +56,13 @@ std::vector<Message> one_of_each() {
           message(Answer(Fenced{devices[0].cards, keys})),
           message(Answer(AlreadyDone{})),
           message(Answer(Revoked{})),
-          message(Answer(Refused{{ErrorCode::kStaleRegion, "region 'kv' is gone"}}))};
+          message(Answer(Refused{{ErrorCode::kStaleRegion, "region 'kv' is gone"}})),
+          message(Answer(OpenOk{"gpu1",
+                                std::nullopt,
+                                4,
+                                1ull << 33,
+                                {},
+                                LentStaging{262144, {{5, 0}, {0xffffffff, 1ull << 40}}, keys}}))};
 }
 
 std::vector<std::byte> bytes_of(std::initializer_list<int> values) {
@@ -197,7 +215,8 @@ TEST(Message, ANumberAboveItsFieldIsRefusedNotCutOff) {
 }
 
 TEST(Message, ADirectionThatDoesNotExistIsRefused) {
-  auto back = decode_message(question(1, 1, {0x9a, 5, 0xa1, 'r', 0, 2, 0, 0, 0, 0, 0xa0, 0xa0}));
+  auto back = decode_message(
+      question(1, 1, {0x9d, 5, 0xa1, 'r', 0, 2, 0, 0, 0, 0, 0xa0, 0xa0, 0xa0, 0, 0xc4, 0}));
   ASSERT_FALSE(back);
   EXPECT_THAT(back.error().message, HasSubstr("enumeration"));
 }

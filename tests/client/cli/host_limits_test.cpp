@@ -19,6 +19,11 @@ HostFacts healthy() {
   facts.shared_total_bytes = std::uint64_t{8} << 30;
   facts.shared_free_bytes = std::uint64_t{8} << 30;
   facts.memory_bytes = std::uint64_t{16} << 30;
+  facts.huge_page_folder = "/dev/hugepages";
+  facts.huge_page_bytes = 2 << 20;
+  facts.huge_pages = 64;
+  facts.free_huge_pages = 12;
+  facts.shared_huge = "never";
   facts.allowed_cpus = 4;
   facts.online_cpus = 4;
   facts.allowed_cpu_list = "0-3";
@@ -66,6 +71,31 @@ TEST(HostLimits, LittleOrNoSharedMemoryIsTold) {
   EXPECT_THAT(finding_of(facts, "shared memory").found, HasSubstr("1.0 MiB free of 8.0 GiB"));
   facts.shared_total_bytes.reset();
   EXPECT_THAT(finding_of(facts, "shared memory").found, HasSubstr("not mounted"));
+}
+
+TEST(HostLimits, HugePagesAreToldAndTheirLackIsAdviceAndNoFailure) {
+  auto facts = healthy();
+  EXPECT_THAT(finding_of(facts, "huge pages").found,
+              HasSubstr("/dev/hugepages: 12 of 64 pages of 2.0 MiB free"));
+  facts.free_huge_pages = 0;
+  EXPECT_EQ(finding_of(facts, "huge pages").severity, Severity::kOk);
+  EXPECT_THAT(finding_of(facts, "huge pages").advice,
+              HasSubstr("mount -o remount,huge=advise /dev/shm"));
+  facts.huge_page_folder.clear();
+  EXPECT_THAT(finding_of(facts, "huge pages").found, HasSubstr("no hugetlbfs is mounted"));
+}
+
+TEST(HostLimits, TransparentHugePagesInSharedMemoryAreEnoughUnlessTheKernelDeniesThem) {
+  auto facts = healthy();
+  facts.free_huge_pages = 0;
+  facts.shared_huge = "advise";
+  facts.shmem_enabled = "never";
+  EXPECT_EQ(finding_of(facts, "huge pages").advice, "");
+  facts.shmem_enabled = "deny";
+  EXPECT_THAT(finding_of(facts, "huge pages").advice, HasSubstr("shmem_enabled"));
+  facts.shared_huge = "never";
+  facts.shmem_enabled = "force";
+  EXPECT_EQ(finding_of(facts, "huge pages").advice, "");
 }
 
 TEST(HostLimits, ASingleCpuIsAWarning) {

@@ -33,6 +33,8 @@ struct SimNode::PeerActor {
   bool quit = false;
   std::map<std::uint64_t, Asker> askers;
   std::vector<std::pair<Asker, Result<Answer>>> answers;
+  std::vector<std::string> returns;
+  std::vector<std::pair<std::uint64_t, Question>> questions;  // for the device, by sequence
   std::uint64_t next_token = 1;
   TimePoint ticking = TimePoint::max();
 };
@@ -44,20 +46,30 @@ SimNode::SimNode(Wire& wire, SimNodeOptions options, SimNodeObserver observer)
       regions_(options_.incarnation << 16) {
   std::vector<std::unique_ptr<Nic>> nics;
   for (std::size_t i = 0; i < options_.cards; ++i) {
-    SimNicOptions nic = options_.nic;
-    nic.name = options_.name + std::to_string(i);
-    auto card = std::make_unique<LateNic>(wire_, nic);
-    nics_.push_back(card.get());
-    nics.push_back(std::move(card));
+    nics.push_back(make_card(i));
+    nics_.push_back(nics.back().get());
     shared_cards_.push_back({static_cast<std::uint16_t>(i), nics_[i]->inbound_generation(),
                              nics_[i]->inbound_address()});
   }
+  health_.resize(options_.cards);
   poller_ =
       std::make_unique<PollerLoop>(std::move(nics), options_.poller, [this] { return now(); });
   options_.outbound.node = options_.name;
+  options_.outbound.device = kDevice;
   options_.inbound.device = kDevice;
+  if (options_.slot_bytes > 0) open_staging();
   outbound_ = std::make_unique<Outbound>(options_.outbound, outbound_port());
-  inbound_ = std::make_unique<Inbound>(options_.inbound, shared_cards_, regions_, inbound_port());
+  inbound_ = std::make_unique<Inbound>(options_.inbound, shared_cards_, regions_, staging_,
+                                       inbound_port());
+}
+
+std::unique_ptr<Nic> SimNode::make_card(std::size_t i) {
+  if (options_.make_card) return options_.make_card(i);
+  SimNicOptions nic = options_.nic;
+  nic.name = options_.name + std::to_string(i);
+  auto card = std::make_unique<LateNic>(wire_, nic);
+  late_nics_.push_back(card.get());
+  return card;
 }
 
 SimNode::~SimNode() {
@@ -66,7 +78,7 @@ SimNode::~SimNode() {
 
 // -- clients and members -------------------------------------------------------------------------
 
-void SimNode::add_region(const std::string& name, std::span<std::byte> memory) {
+std::shared_ptr<Region> SimNode::make_region(const std::string& name, std::span<std::byte> memory) {
   auto region = std::make_shared<Region>();
   region->name = name;
   region->device = kDevice;
@@ -75,12 +87,26 @@ void SimNode::add_region(const std::string& name, std::span<std::byte> memory) {
   auto local = std::make_shared<RegisteredMemory>();
   local->memory = region->memory;
   std::vector<std::shared_ptr<MemoryRegistration>> exported;
-  for (LateNic* nic : nics_) {
+  for (Nic* nic : nics_) {
     local->registrations.push_back(std::move(*nic->register_memory(memory)));
     exported.push_back(std::move(*nic->register_memory(memory)));
   }
   region->set_registered(local, std::move(exported));
-  regions_.publish(region);
+  return region;
+}
+
+void SimNode::add_region(const std::string& name, std::span<std::byte> memory) {
+  regions_.publish(make_region(name, memory));
+}
+
+void SimNode::open_staging() {
+  const std::uint64_t bytes = options_.slot_bytes;
+  staging_memory_.resize((options_.send_slots + options_.lent_slots) * bytes);
+  auto region = make_region(".staging", staging_memory_);
+  commands_.push_back(UseStaging{region->local(), bytes, options_.send_slots});
+  staging_ = std::make_shared<StagingPool>(std::move(region), bytes, options_.send_slots * bytes,
+                                           options_.lent_slots);
+  options_.outbound.staging_bytes = bytes;
 }
 
 void SimNode::admit(Admitted admitted) {
@@ -246,12 +272,22 @@ void SimNode::happened(LinkFailed& event) {
   for (auto& [incarnation, actor] : device_peers_)
     to_peer(actor, [this, event](Peer& p) { p.link_failed(event.link, event.error, now()); });
 }
+void SimNode::happened(LinkStill& event) {
+  for (auto& [incarnation, actor] : device_peers_)
+    to_peer(actor, [this, event](Peer& p) { p.link_still(event.link, now()); });
+}
+void SimNode::happened(NicState& event) {
+  health_.at(event.nic).endpoint(event.up, event.error ? event.error->message : "");
+  for (auto& [incarnation, actor] : device_peers_)
+    to_peer(actor, [this, event](Peer& p) { p.card_is_up(0, event.nic, event.up, now()); });
+}
 void SimNode::happened(InboundReopened& event) {
   inbound_->reopened(event, now());
   shared_cards_ = inbound_->cards();
   for (auto& [incarnation, actor] : device_peers_)
     to_peer(actor, [this](Peer& p) { p.inbound_moved(now()); });
 }
+void SimNode::happened(PackedDisarmed& event) { inbound_->disarmed(event.tag, now()); }
 void SimNode::happened(MessageReceived& event) {
   auto message = decode_message(event.payload);
   if (!message || message->destination != options_.incarnation) return;
@@ -310,6 +346,14 @@ Peer::Port SimNode::peer_port(const std::shared_ptr<PeerActor>& shared) {
           [this] {
             return std::vector<DeviceCards>{{kDevice, shared_cards_}};
           },
+      .links_back =
+          [actor](std::size_t, const std::string& remote_device) {
+            actor->returns.push_back(remote_device);
+          },
+      .card_seen =
+          [this, actor](std::size_t, std::uint16_t nic, CardView view, const std::string& why) {
+            health_.at(nic).seen(actor->record.incarnation, view, why);
+          },
   };
 }
 
@@ -330,18 +374,20 @@ void SimNode::asked(const std::shared_ptr<PeerActor>& actor, std::uint64_t seque
     if (auto use = regions_.use(open->region, open->epoch); !use)
       return answer(Refused{use.error()});
   if (auto* fence = std::get_if<Fence>(&question); fence && fence->device.empty()) {
-    to_device([this, peer, id = fence->transfer] { inbound_->forget(peer, id, now()); });
-    return answer(Fenced{});
+    to_device([this, actor, sequence, peer, id = fence->transfer] {
+      inbound_->forget(peer, id, now());
+      to_peer(actor, [this, sequence](Peer& p) { p.answer(sequence, Fenced{}, now()); });
+    });
+    return;
   }
-  to_device([this, actor, sequence, question = std::move(question)] {
-    to_owner(*actor, sequence, question);
-  });
+  actor->questions.emplace_back(sequence, std::move(question));
 }
 
-void SimNode::to_owner(PeerActor& actor, std::uint64_t sequence, Question question) {
+void SimNode::to_owner(PeerActor& actor, std::uint64_t sequence, Question question,
+                       std::vector<LinkId> links) {
   const Incarnation peer = actor.record.incarnation;
   if (auto* open = std::get_if<Open>(&question))
-    inbound_->open(peer, actor.record.node, sequence, *open, now());
+    inbound_->open(peer, actor.record.node, sequence, *open, std::move(links), now());
   if (auto* fin = std::get_if<Fin>(&question)) inbound_->fin(peer, sequence, *fin, now());
   if (auto* fence = std::get_if<Fence>(&question)) inbound_->fence(peer, sequence, *fence, now());
 }
@@ -351,11 +397,26 @@ void SimNode::settle(const std::shared_ptr<PeerActor>& actor) {
     if (answer) {
       if (auto* ok = std::get_if<OpenOk>(&*answer)) asker.remote_device = ok->device;
       if (auto* fenced = std::get_if<Fenced>(&*answer))
-        actor->peer->moved(asker.remote_device, fenced->cards);
+        actor->peer->moved(asker.remote_device, fenced->cards, now());
     }
     auto links = actor->peer->links(0, asker.remote_device, now());
     to_device([this, token = asker.token, answer = std::move(answer), links = std::move(links)] {
       outbound_->answered(token, answer, links, now());
+    });
+  }
+  for (auto& [sequence, question] : std::exchange(actor->questions, {})) {
+    std::vector<LinkId> links;
+    if (const auto* open = std::get_if<Open>(&question); open && open->pack_slots > 0)
+      if (const auto cards = actor->peer->links(0, open->initiator_device, now()))
+        for (const auto& card : *cards) links.push_back(card.link);
+    to_device([this, actor, sequence = sequence, question = std::move(question),
+               links = std::move(links)] { to_owner(*actor, sequence, question, links); });
+  }
+  for (const auto& remote_device : std::exchange(actor->returns, {})) {
+    auto links = actor->peer->links(0, remote_device, now());
+    if (!links) continue;
+    to_device([this, peer = actor->record.incarnation, remote_device, links = std::move(*links)] {
+      outbound_->links_back(peer, remote_device, links);
     });
   }
   const TimePoint next = actor->peer->next_tick();
@@ -395,11 +456,15 @@ std::size_t SimNode::step_poller() {
   if (poller_->has_events() && !rang_) {
     rang_ = true;
     ++happened;
-    to_device([this] {
+    const auto handle = [this] {
       rang_ = false;
       for (auto& event : poller_->take_events())
         std::visit([this](auto& one) { this->happened(one); }, event);
-    });
+    };
+    if (options_.actor_delay.count() == 0)
+      to_device(handle);
+    else
+      wire_.network.after(options_.actor_delay, [this, handle] { to_device(handle); });
   }
   if (const auto retry = poller_->next_retry();
       retry && (*retry < retrying_ || retrying_ <= now())) {
@@ -441,7 +506,7 @@ std::size_t SimNode::step() {
 
 void SimNode::crash() {
   crashed_ = true;
-  for (LateNic* nic : nics_) nic->die();
+  for (LateNic* nic : late_nics_) nic->bury();
 }
 
 }  // namespace penstock::sim

@@ -14,6 +14,7 @@
 #include "actors/device/inbound.hpp"
 #include "actors/device/outbound.hpp"
 #include "actors/device/region_table.hpp"
+#include "actors/nic/card_health.hpp"
 #include "actors/peer/peer.hpp"
 #include "tests/sim/late_nic.hpp"
 #include "transport/poller/poller.hpp"
@@ -25,9 +26,17 @@ struct SimNodeOptions {
   Incarnation incarnation = 0;
   std::size_t cards = 2;
   SimNicOptions nic;
+  /// Makes another kind of card than a LateNic with the options above. May be left out.
+  std::function<std::unique_ptr<Nic>(std::size_t card)> make_card{};
+  /// What the doorbell and the actors behind it take until an event is handled.
+  std::chrono::nanoseconds actor_delay{0};
   PollerOptions poller;
   Outbound::Options outbound;
   Inbound::Options inbound;
+  /// Staging memory: slots to send from, and slots to lend. 0: nothing is packed.
+  std::uint64_t slot_bytes = 1024;
+  std::uint64_t send_slots = 4;
+  std::uint64_t lent_slots = 12;
   std::chrono::milliseconds release_look{20};
 };
 
@@ -65,11 +74,12 @@ class SimNode {
   /// The machine goes out: nothing of it moves any more.
   void crash();
   bool crashed() const { return crashed_; }
-  LateNic& nic(std::size_t i) { return *nics_.at(i); }
+  LateNic& nic(std::size_t i) { return *late_nics_.at(i); }  // not those of make_card
   std::size_t cards() const { return nics_.size(); }
 
   const Outbound& outbound() const { return *outbound_; }
   const Inbound& inbound() const { return *inbound_; }
+  const CardHealth& health(std::size_t card) const { return health_.at(card); }
 
  private:
   using Mailbox = std::deque<std::function<void()>>;
@@ -79,6 +89,7 @@ class SimNode {
   };
 
   TimePoint now() const { return wire_.network.now(); }
+  std::unique_ptr<Nic> make_card(std::size_t i);
   Outbound::Port outbound_port();
   Inbound::Port inbound_port();
   Peer::Port peer_port(const std::shared_ptr<PeerActor>& actor);
@@ -87,7 +98,10 @@ class SimNode {
   std::shared_ptr<PeerActor> peer_of(Incarnation peer) const;
   void ask(Incarnation peer, std::uint64_t token, Question question, TimePoint deadline);
   void asked(const std::shared_ptr<PeerActor>& actor, std::uint64_t sequence, Question question);
-  void to_owner(PeerActor& actor, std::uint64_t sequence, Question question);
+  void to_owner(PeerActor& actor, std::uint64_t sequence, Question question,
+                std::vector<LinkId> links);
+  std::shared_ptr<Region> make_region(const std::string& name, std::span<std::byte> memory);
+  void open_staging();
   void settle(const std::shared_ptr<PeerActor>& actor);
   void schedule();
   void look_at_releases();
@@ -98,16 +112,21 @@ class SimNode {
   void happened(ImmediateComplete& event);
   void happened(LinkFailed& event);
   void happened(InboundReopened& event);
-  void happened(NicState&) {}
+  void happened(NicState& event);
+  void happened(LinkStill& event);
+  void happened(PackedDisarmed& event);
   void happened(MessageReceived& event);
 
   Wire& wire_;
   SimNodeOptions options_;
   SimNodeObserver observer_;
   bool crashed_ = false;
-  std::vector<LateNic*> nics_;
+  std::vector<Nic*> nics_;
+  std::vector<LateNic*> late_nics_;
   std::unique_ptr<PollerLoop> poller_;
   std::deque<PollerCommand> commands_;
+  std::vector<std::byte> staging_memory_;
+  std::shared_ptr<StagingPool> staging_;
   RegionTable regions_;
   std::vector<InboundCard> shared_cards_;  // as LocalDevice::inbound holds them for Hello
   std::unique_ptr<Outbound> outbound_;
@@ -117,6 +136,7 @@ class SimNode {
   std::map<Incarnation, std::shared_ptr<PeerActor>> device_peers_;  // the device actor's
   std::vector<std::shared_ptr<PeerActor>> actors_;
   std::vector<Release> releases_;
+  std::vector<CardHealth> health_;
   LinkId last_link_ = 0;
   TimePoint ticking_ = TimePoint::max();
   TimePoint retrying_ = TimePoint::max();

@@ -62,10 +62,13 @@ void TwoNodes::start(std::size_t side, Incarnation incarnation) {
   options.nic.bytes_per_second = 1e6;
   options.nic.failure_chance = weather_.failure_chance;
   options.nic.max_chunk_bytes = 1024;
+  options.cards = weather_.cards[side];
+  options.poller.card_stall = 40ms;
   options.poller.card_window_bytes = 4096;
   options.poller.link_window_bytes = 2048;
   options.outbound.scheduler = {1024, 2};
   options.outbound.counted_chunks = 4;
+  options.outbound.inline_bytes = 2 * kPageBytes;
   options.outbound.open_per_node = 6;
   options.outbound.window_bytes = 8192;
   options.outbound.open = 1000ms;
@@ -136,7 +139,7 @@ void TwoNodes::begin(std::size_t side) {
   moved.notify = network_.chance(0.3);
   moved.source = moved.write ? local_store : remote_store;
   moved.destination = moved.write ? remote_store : local_store;
-  take_pages(moved, 1 + below(10));
+  take_pages(moved, 1 + below(weather_.most_pages));
   if (moved.source_pages.empty()) return;
   std::vector<Range> ranges;
   for (std::size_t i = 0; i < moved.source_pages.size(); ++i)
@@ -158,6 +161,7 @@ void TwoNodes::begin(std::size_t side) {
     admitted.copy_target = std::make_shared<RegionUse>(std::move(*target));
   }
   admitted.lane = network_.chance(0.3) ? Lane::kUrgent : Lane::kBulk;
+  admitted.packing = static_cast<PackingMode>(below(3));
   admitted.weight = static_cast<std::uint32_t>(1 + below(5));
   if (moved.notify) admitted.notify = "word";
   const bool hurried = network_.chance(weather_.short_deadline_chance);
@@ -214,6 +218,8 @@ void TwoNodes::plan_faults() {
         nic.die();
       });
   }
+  for (std::size_t i = 0; i < weather_.outages; ++i)
+    network_.after(some(100000), [this, any_card] { take_out(any_card()); });
   if (weather_.releases)
     for (int i = 0; i < 3; ++i)
       network_.after(some(100000), [this] {
@@ -253,6 +259,24 @@ void TwoNodes::plan_faults() {
         nodes_[0]->meet(nodes_[kB]->record());
       });
     });
+}
+
+/// The card goes dark or dies, and is back after a while.
+void TwoNodes::take_out(LateNic& nic) {
+  const bool dark = network_.chance(0.6);
+  note("{} {}", nic.info().name, dark ? "goes dark" : "is out");
+  if (dark)
+    nic.card().stall(true);
+  else
+    nic.die();
+  if (weather_.for_good) return;
+  network_.after(some(800000), [this, &nic, dark] {
+    note("{} is back", nic.info().name);
+    if (dark)
+      nic.card().stall(false);
+    else
+      nic.revive();
+  });
 }
 
 // -- what has to hold ----------------------------------------------------------------------------
@@ -369,7 +393,11 @@ void TwoNodes::check_end() {
     if (node->inbound().known_count() != 0) broke("{}: inbound transfers are remembered", name);
     for (const auto& region : node->regions().list())
       if (region->uses != 0) broke("{}: {} uses of {}", name, region->uses.load(), region->name);
+    for (std::size_t card = 0; !weather_.for_good && card < node->cards(); ++card)
+      if (weather_.all_done && !node->health(card).up())
+        broke("{}: card {} never came back", name, card);
   }
+  if (weather_.all_done && done_ != ended_) broke("{} of {} are done", done_, ended_);
 }
 
 }  // namespace penstock::sim

@@ -21,9 +21,14 @@ struct Weather {
   double cancel_chance = 0.15;
   double short_deadline_chance = 0.15;
   bool card_faults = true;  // deaths, stalls, bursts of failures
-  bool partings = false;    // a peer is thought dead and met again
-  bool crash = false;       // node b ends and comes back as another incarnation
-  bool releases = false;    // regions are taken away by force
+  std::array<std::size_t, 2> cards{2, 2};
+  std::size_t most_pages = 10;  // of one transfer
+  std::size_t outages = 0;      // cards that go dark or die
+  bool for_good = false;        // and do not come back
+  bool all_done = false;        // nothing else goes wrong: every transfer has to succeed
+  bool partings = false;        // a peer is thought dead and met again
+  bool crash = false;           // node b ends and comes back as another incarnation
+  bool releases = false;        // regions are taken away by force
   FenceKind fence = FenceKind::kReopenInbound;
 };
 
@@ -73,6 +78,7 @@ class TwoNodes {
   void start(std::size_t side, Incarnation incarnation);
   void add_region(std::size_t side, const std::string& name);
   void plan_faults();
+  void take_out(LateNic& nic);
   void begin(std::size_t side);
   void take_pages(Moved& moved, std::size_t count);
   void settle();

@@ -67,7 +67,7 @@ TEST(KilledPeer, EveryWriteThatWasOutEndsAsAnError) {
   ASSERT_TRUE(peer);
   OneSided request;
   request.peer = *peer;
-  request.local = memory.data();
+  request.local[0] = {memory.data(), 1u << 20};
   request.length = 1u << 20;
   request.remote_key = words.key;
 

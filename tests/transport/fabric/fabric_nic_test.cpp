@@ -52,6 +52,33 @@ TEST_P(FabricNic, AReadFetchesWhatIsThere) {
   EXPECT_EQ(std::memcmp(a.memory.data(), b.memory.data() + 12345, 100'000), 0);
 }
 
+TEST_P(FabricNic, PiecesOfOurMemoryAreGatheredAndScattered) {
+  ASSERT_GE(a.nic->info().local_pieces, 4u);
+  constexpr std::uint64_t kPiece = 5000;
+  const std::array<std::uint64_t, 4> at = {300'000, 0, 100'000, 50'001};
+  for (const auto direction : {Direction::kWrite, Direction::kRead}) {
+    a.fill(4);
+    b.fill(5);
+    auto request = a.write(to_b, b, 0, 12345, 4 * kPiece);
+    request.direction = direction;
+    request.pieces = 4;
+    for (std::size_t i = 0; i < 4; ++i) request.local[i] = {a.memory.data() + at[i], kPiece};
+    Operation operation;
+    ASSERT_TRUE(post(a, request, &operation));
+    ASSERT_TRUE(until([&] { return operation.completions > 0; }));
+    EXPECT_TRUE(operation.ok);
+    for (std::size_t i = 0; i < 4; ++i)
+      EXPECT_EQ(std::memcmp(a.memory.data() + at[i], b.memory.data() + 12345 + i * kPiece, kPiece),
+                0)
+          << i;
+    std::vector<std::byte> before(a.memory.size());
+    for (std::size_t i = 0; i < before.size(); ++i)
+      before[i] = std::byte((i * 2654435761u + 4) >> 7);
+    EXPECT_EQ(a.memory[at[0] - 1], before[at[0] - 1]);
+    EXPECT_EQ(a.memory[at[0] + kPiece], before[at[0] + kPiece]);
+  }
+}
+
 TEST_P(FabricNic, EveryImmediateArrivesWithItsValueAndAfterItsBytes) {
   a.fill(3);
   std::uint64_t offset = 0;

@@ -59,7 +59,7 @@ struct Side {
                  std::uint64_t length) {
     OneSided operation;
     operation.peer = peer;
-    operation.local = memory.data() + from;
+    operation.local[0] = {memory.data() + from, length};
     operation.local_descriptor = registration->descriptor();
     operation.length = length;
     operation.remote_address = target.registration->remote_base() + to;

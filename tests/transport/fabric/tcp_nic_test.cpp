@@ -36,7 +36,7 @@ TEST_P(TcpNic, AClosedRegistrationIsNotWritable) {
   Operation operation;
   OneSided request;
   request.peer = to_b;
-  request.local = a.memory.data();
+  request.local[0] = {a.memory.data(), 64};
   request.length = 64;
   request.remote_key = key;
   ASSERT_TRUE(post(a, request, &operation));

@@ -52,7 +52,7 @@ bool segment_exists(const std::string& name) {
 }
 
 std::shared_ptr<RegionMemory> allocated(const std::string& name, std::uint64_t size) {
-  auto memory = allocate_shared_memory(name, size, -1);
+  auto memory = allocate_shared_memory(name, size, -1, HugePages::kNever);
   if (!memory) ADD_FAILURE() << memory.error().message;
   return memory.value_or(nullptr);
 }
@@ -95,7 +95,7 @@ TEST(AllocateSharedMemory, IsUnlinkedWhenItsLastHolderLetsGo) {
 TEST(AllocateSharedMemory, RefusesATakenNameAndLeavesItsOwnerAlone) {
   const std::string name = fresh_name();
   const auto memory = allocated(name, 4096);
-  const auto again = allocate_shared_memory(name, 8192, -1);
+  const auto again = allocate_shared_memory(name, 8192, -1, HugePages::kNever);
   ASSERT_FALSE(again);
   EXPECT_EQ(again.error().code, ErrorCode::kAlreadyExists);
   EXPECT_TRUE(segment_exists("/" + name));
@@ -104,7 +104,7 @@ TEST(AllocateSharedMemory, RefusesATakenNameAndLeavesItsOwnerAlone) {
 TEST(AllocateSharedMemory, TooLargeIsRefusedWithNumbersAndLeavesNothing) {
   for (const std::uint64_t size : {1ull << 50, 1ull << 63, ~0ull}) {
     const std::string name = fresh_name();
-    const auto memory = allocate_shared_memory(name, size, -1);
+    const auto memory = allocate_shared_memory(name, size, -1, HugePages::kNever);
     ASSERT_FALSE(memory);
     EXPECT_EQ(memory.error().code, ErrorCode::kResourceExhausted);
     EXPECT_THAT(memory.error().message, AllOf(HasSubstr(std::to_string(size) + " bytes asked"),

@@ -1,11 +1,12 @@
 // The thread around the loop: doorbell, sleep and wake.
 #include <gtest/gtest.h>
 
-#include <condition_variable>
-#include <mutex>
+#include <map>
+#include <thread>
 
 #include "tests/sim/instant_nic.hpp"
-#include "tests/transport/poller/rig.hpp"
+#include "tests/transport/poller/bell.hpp"
+#include "transport/poller/poller.hpp"
 
 namespace penstock {
 namespace {
@@ -13,28 +14,7 @@ namespace {
 using namespace std::chrono_literals;
 
 using sim::InstantNic;
-
-class Bell {
- public:
-  void ring() {
-    const std::lock_guard lock(mutex_);
-    ++rings_;
-    condition_.notify_all();
-  }
-  bool wait_for(int rings) {
-    std::unique_lock lock(mutex_);
-    return condition_.wait_for(lock, 10s, [&] { return rings_ >= rings; });
-  }
-  int rings() {
-    const std::lock_guard lock(mutex_);
-    return rings_;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable condition_;
-  int rings_ = 0;
-};
+using test::Bell;
 
 Poller::Setup setup_with(Bell& bell) {
   Poller::Setup setup;

@@ -132,10 +132,13 @@ TEST_F(PinningOnAP5, TheTreeShowsSwitchesDevicesCoresAndReasons) {
   const std::string text = print_topology(p5, offers, plans, plan_cores(p5, plans));
   for (const char* line :
        {"p5.48xlarge\nNUMA node 0: 1024 GiB, cores 0-47 (SMT 96-143)\n",
-        "  switch 0000:45:00.0\n    card 0000:4f:00.0  rdmap79s0\n", "    GPU 0000:53:00.0  gpu0\n",
-        "    GPU 0000:64:00.0  not used\n", "card 0000:00:05.0  ens5  not used\n",
+        "|- switch 0000:45:00.0\n|  |- card 0000:4f:00.0  rdmap79s0  for gpu0\n",
+        "|  `- GPU 0000:53:00.0  gpu0\n", "card 0000:60:00.0  rdmap96s0  not used\n",
+        "GPU 0000:64:00.0  not used\n", "card 0000:00:05.0  ens5  not used\n",
+        "NUMA node 1: 1024 GiB", "`- switch 0000:bc:00.0\n   |- card 0000:c6:00.0",
         "gpu0 0000:53:00.0: NUMA node 0, core 0 of 0-11\n",
-        "  rdmap79s0 0000:4f:00.0  same PCIe switch 0000:45:00.0\n"})
+        "|- rdmap79s0 0000:4f:00.0  same PCIe switch 0000:45:00.0\n",
+        "`- rdmap82s0 0000:52:00.0  same PCIe switch 0000:45:00.0\n"})
     EXPECT_THAT(text, HasSubstr(line));
 }
 
@@ -145,7 +148,7 @@ TEST(TheTree, ShowsWhatHasNoKnownPlaceAndTheWarnings) {
   const auto offers = cards_in_topology(machine, "tcp");
   const auto plans = pair_devices(machine, offers, {}).value();
   const std::string text = print_topology(machine, offers, plans, plan_cores(machine, plans));
-  EXPECT_THAT(text, HasSubstr("NUMA node unknown\n  card 0000:11:00.0  eth0\n"));
+  EXPECT_THAT(text, HasSubstr("NUMA node unknown\n`- card 0000:11:00.0  eth0  for host0\n"));
   EXPECT_THAT(text, HasSubstr("warning: only one core may be used (CPU 0)"));
 }
 

@@ -1,0 +1,181 @@
+#include "transport/poller/poller_thread.hpp"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace penstock {
+namespace {
+
+/// With work out but nothing happening for so long (a stopped peer, say), look again only when a
+/// card says so or this much later: a silent peer must not cost a core until its deadline.
+constexpr auto kPatience = std::chrono::milliseconds(5);
+constexpr auto kSilentNap = std::chrono::milliseconds(1);
+
+void name_thread(const std::string& name) {
+  pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
+}
+
+Result<void> pin_thread(const std::vector<int>& cpus) {
+  if (cpus.empty()) return {};
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int cpu : cpus) {
+    if (cpu < 0 || cpu >= CPU_SETSIZE)
+      return fail(ErrorCode::kInvalidArgument, "there is no processor {}", cpu);
+    CPU_SET(cpu, &set);
+  }
+  if (const int status = pthread_setaffinity_np(pthread_self(), sizeof set, &set))
+    return fail(ErrorCode::kInvalidArgument,
+                "cannot pin to the processors asked for: {} (are they in this process's cpuset?)",
+                std::strerror(status));
+  return {};
+}
+
+}  // namespace
+
+Result<std::shared_ptr<PollerThread>> PollerThread::start(
+    Poller::Thread setup, std::vector<std::shared_ptr<PolledDevice>> devices) {
+  if (devices.empty()) return fail(ErrorCode::kInvalidArgument, "a polling thread without devices");
+  auto sleeper = Sleeper::make();
+  if (!sleeper) return tl::unexpected(sleeper.error());
+  std::shared_ptr<PollerThread> thread(new PollerThread(std::move(devices), std::move(*sleeper)));
+  std::promise<Result<void>> promise;
+  auto opened = promise.get_future();
+  thread->thread_ = std::thread(
+      [self = thread.get(), setup = std::move(setup), promise = std::move(promise)]() mutable {
+        self->run(setup, std::move(promise));
+      });
+  if (auto result = opened.get(); !result) return tl::unexpected(result.error());
+  return thread;
+}
+
+PollerThread::~PollerThread() {
+  if (thread_.joinable()) thread_.join();
+}
+
+// -- the thread's life ---------------------------------------------------------------------------
+
+void PollerThread::run(const Poller::Thread& setup, std::promise<Result<void>> opened) {
+  name_thread(setup.name);
+  auto result = open_devices(setup);
+  pthread_getcpuclockid(pthread_self(), &cpu_clock_);
+  // On this thread: libfabric objects are closed where they were used.
+  if (!result) close_devices();
+  const bool good = result.has_value();
+  opened.set_value(std::move(result));
+  if (good) poll_until_all_left();
+}
+
+Result<void> PollerThread::open_devices(const Poller::Thread& setup) {
+  if (auto pinned = pin_thread(setup.cpus); !pinned) return pinned;
+  for (const auto& device : devices_) {
+    if (auto opened = device->open(); !opened) return opened;
+    spin_ = std::max(spin_, device->options().spin);
+  }
+  watch_cards();
+  return {};
+}
+
+void PollerThread::close_devices() {
+  for (const auto& device : devices_) device->close();
+  devices_.clear();
+}
+
+void PollerThread::watch_cards() {
+  std::vector<Nic*> cards;
+  auto tick = std::chrono::milliseconds::max();
+  for (const auto& device : devices_) {
+    cards.insert(cards.end(), device->cards().begin(), device->cards().end());
+    tick = std::min(tick, device->options().idle_tick);
+  }
+  sleeper_->watch(cards, tick);
+}
+
+void PollerThread::close(PolledDevice& device) {
+  std::future<void> closed;
+  {
+    const std::lock_guard lock(mutex_);
+    closed = leaving_.emplace_back(Leaving{&device, {}}).closed.get_future();
+    somebody_leaves_.store(true);
+  }
+  sleeper_->wake();
+  closed.wait();
+}
+
+void PollerThread::let_go() {
+  std::vector<Leaving> leaving;
+  {
+    const std::lock_guard lock(mutex_);
+    somebody_leaves_.store(false);
+    leaving.swap(leaving_);
+  }
+  for (Leaving& each : leaving) {
+    each.device->close();
+    std::erase_if(devices_, [&](const auto& device) { return device.get() == each.device; });
+  }
+  if (!devices_.empty()) watch_cards();
+  for (Leaving& each : leaving) each.closed.set_value();
+}
+
+// -- polling -------------------------------------------------------------------------------------
+
+void PollerThread::poll_until_all_left() {
+  // The last time at which something happened, as of the last look at the clock.
+  auto active = Clock::now();
+  while (!devices_.empty()) {
+    if (somebody_leaves_.load(std::memory_order_relaxed)) {
+      let_go();
+      continue;
+    }
+    if (work()) {
+      active = Clock::now();
+      continue;
+    }
+    const auto now = Clock::now();
+    const bool idle = all_idle();
+    if (now - active < (idle ? Clock::duration(spin_) : Clock::duration(kPatience))) continue;
+    const auto until = idle ? next_retry() : std::optional(now + kSilentNap);
+    // After the time alone nothing may have come: one look, then sleep again. Otherwise spin, since
+    // data that streams into our memory shows by nothing but the cards' wish to be polled.
+    const auto woken = sleeper_->sleep(until, [&] { return called(); });
+    if (woken != Sleeper::Woken::kTime) active = Clock::now();
+  }
+}
+
+/// One round: a step of each device, so that none waits for longer than the others' steps.
+bool PollerThread::work() {
+  bool happened = false;
+  for (const auto& device : devices_) happened = device->work() || happened;
+  return happened;
+}
+
+bool PollerThread::all_idle() {
+  return std::all_of(devices_.begin(), devices_.end(),
+                     [](const auto& device) { return device->loop().idle(); });
+}
+
+std::optional<PollerThread::Clock::time_point> PollerThread::next_retry() {
+  std::optional<Clock::time_point> first;
+  for (const auto& device : devices_)
+    if (const auto retry = device->loop().next_retry(); retry && (!first || *retry < *first))
+      first = retry;
+  return first;
+}
+
+/// Somebody wants something: do not sleep.
+bool PollerThread::called() {
+  return somebody_leaves_.load() ||
+         std::any_of(devices_.begin(), devices_.end(),
+                     [](const auto& device) { return device->commands().waiting(); });
+}
+
+std::chrono::nanoseconds PollerThread::cpu_time_per_device() const {
+  timespec time{};
+  if (clock_gettime(cpu_clock_, &time) != 0) return {};
+  const auto total = std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+  return total / started_with_;
+}
+
+}  // namespace penstock
