@@ -2,9 +2,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <fstream>
 #include <memory>
 
 #include "apps/penstock/commands.hpp"
+#include "apps/penstock/ladder.hpp"
 #include "apps/penstock/local_cluster.hpp"
 #include "apps/penstock/machine_room.hpp"
 #include "apps/penstock/page_mover.hpp"
@@ -31,8 +33,12 @@ then the same pages with the other: Penstock, and a bare libfabric loop with the
 window. The ratio is the median over the pairs of rounds, so that a machine that changes its speed
 changes both. CPU seconds are those of both ends. Every round is verified.
 
-Example:
-  penstock bench --pages 64KiB --pairs 9 --json)";
+With --ladder there is no bare loop: the services start with every optimisation switched off, and
+each step switches one more on.
+
+Examples:
+  penstock bench --pages 64KiB --pairs 9 --json
+  penstock bench --ladder --svg ladder.svg)";
 
 struct Arguments {
   std::vector<std::string> pages{"4KiB", "16KiB", "64KiB", "256KiB", "1MiB"};
@@ -46,6 +52,8 @@ struct Arguments {
   bool no_merge = false;
   std::string provider = "tcp";
   std::vector<std::string> settings;
+  bool ladder = false;
+  std::string svg;
 };
 
 struct Plan {
@@ -97,8 +105,11 @@ class Bench {
         raw_({.provider = arguments.provider,
               .region_bytes = plan.region_bytes,
               .window_bytes = plan.window_bytes,
-              .window_operations = arguments.window_operations},
-             cluster.folder() / "raw.log") {}
+              .window_operations = arguments.window_operations,
+              .huge_pages = huge_pages_of(arguments.settings)},
+             cluster.folder() / "raw.log") {
+    warn_of_unequal_pages();
+  }
 
   BenchRow row(std::uint64_t page_bytes, const std::string& direction, Progress& progress,
                std::uint64_t& steps) {
@@ -136,6 +147,18 @@ class Bench {
   }
 
  private:
+  /// The last huge pages may have gone to one of the two.
+  void warn_of_unequal_pages() const {
+    auto on_huge_pages = [](const std::string& name) {
+      return name.find('/', 1) != std::string::npos;
+    };
+    if (on_huge_pages(mover_.shared_name()) == on_huge_pages(raw_.shared_name())) return;
+    fmt::print(
+        stderr,
+        "penstock: the services' regions and the bare loop's are on pages of different size: "
+        "reserve more huge pages, or --set memory.huge_pages=never\n");
+  }
+
   workload::Measurement ours(Direction way, std::uint64_t page_bytes, const PageLists& lists) {
     auto cpu = cluster_.cpu_seconds();
     auto moved = wait(mover_.submit(way, page_bytes, lists), [this] { cluster_.check(); });
@@ -193,10 +216,33 @@ std::string json_of(const Arguments& arguments, const Plan& plan, const std::vec
   return json.dump();
 }
 
+void run_ladder(const Arguments& arguments, const Globals& globals) {
+  auto plan = plan_of(arguments);
+  require_memory({.shared_bytes = 2 * plan.region_bytes}, "--region");
+  std::ofstream svg;
+  if (!arguments.svg.empty()) {
+    svg.open(arguments.svg);
+    if (!svg) throw cli::UsageError(arguments.svg + " cannot be written");
+  }
+  watch_interrupts();
+  auto report = climb({.provider = arguments.provider,
+                       .page_bytes = plan.page_bytes,
+                       .round_bytes = plan.round_bytes,
+                       .region_bytes = plan.region_bytes,
+                       .rounds = arguments.pairs,
+                       .settings = arguments.settings});
+  if (svg.is_open()) svg << workload::ladder_svg(report);
+  if (globals.json) {
+    print_json(workload::to_json(report).dump());
+  } else {
+    print_ladder(report);
+  }
+  if (!report.verified) throw Exit(ExitCode::kFailed, "pages are not what they should be");
+}
+
 void run(const Arguments& arguments, const Globals& globals) {
   auto plan = plan_of(arguments);
-  require_memory({.shared_bytes = 2 * plan.region_bytes, .other_bytes = 2 * plan.region_bytes},
-                 "--region");
+  require_memory({.shared_bytes = 4 * plan.region_bytes}, "--region");
   watch_interrupts();
   LocalCluster cluster({.provider = arguments.provider, .settings = settings_of(arguments, plan)});
   std::vector<BenchRow> rows;
@@ -232,9 +278,9 @@ void add_bench(CLI::App& app, Globals& globals) {
   auto arguments = std::make_shared<Arguments>();
   auto* command =
       app.add_subcommand("bench", "Measure two services started here beside a bare libfabric loop");
-  command->add_option("--pages", arguments->pages, "Page sizes")
-      ->delimiter(',')
-      ->capture_default_str();
+  auto* pages = command->add_option("--pages", arguments->pages, "Page sizes")
+                    ->delimiter(',')
+                    ->capture_default_str();
   command->add_option("--directions", arguments->directions, "write, read or both")
       ->delimiter(',')
       ->check(CLI::IsMember({"write", "read"}))
@@ -259,8 +305,16 @@ void add_bench(CLI::App& app, Globals& globals) {
       ->capture_default_str();
   command->add_option("--set", arguments->settings,
                       "A setting of both services, as for penstockd: section.key=value");
+  auto* ladder = command->add_flag("--ladder", arguments->ladder,
+                                   "Switch the optimisations on one after another");
+  command->add_option("--svg", arguments->svg, "A chart of the ladder, into this file")
+      ->needs(ladder);
   command->footer(kFooter);
-  command->callback([arguments, &globals] { run(*arguments, globals); });
+  command->callback([arguments, pages, &globals] {
+    if (!arguments->ladder) return run(*arguments, globals);
+    if (pages->empty()) arguments->pages = {"64KiB", "4KiB"};
+    run_ladder(*arguments, globals);
+  });
 }
 
 }  // namespace penstock::app

@@ -113,6 +113,24 @@ TEST_F(Commands, BenchMeasuresEachPageSizeBesideTheBareLoop) {
   EXPECT_EQ(report.at("small").at("count"), 5);
 }
 
+TEST_F(Commands, LadderClimbsEveryStepAndDrawsIt) {
+  auto chart = file("ladder.svg");
+  auto outcome =
+      penstock("bench --ladder --json --pages 64KiB --bytes 1MiB --region 2MiB --pairs 1 --svg " +
+               chart.string());
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  auto report = json::parse(outcome.out);
+  EXPECT_EQ(report.at("verified"), true);
+  ASSERT_GE(report.at("steps").size(), 6u);
+  EXPECT_EQ(report.at("steps").at(0).at("name"), "direct posting");
+  for (const auto& step : report.at("steps")) {
+    if (step.contains("skipped")) continue;
+    EXPECT_GT(step.at("pages").at(0).at("gbps"), 0) << step;
+    EXPECT_GT(step.at("first_us"), 0) << step;
+  }
+  EXPECT_THAT(text_of(chart), HasSubstr("operation queue"));
+}
+
 TEST_F(Commands, ReplayVerifiesEveryPageThatItMoves) {
   auto outcome = penstock("replay --json " + write_trace(60) + kSmallPools);
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
@@ -149,6 +167,22 @@ TEST_F(Commands, ReplaySaysWhenAPoolCannotHoldARequest) {
                           "--page-tokens 16 --pool 256KiB --prefill-pool 2MiB");
   EXPECT_EQ(outcome.exit_code, 2);
   EXPECT_THAT(outcome.err, HasSubstr("the smaller pool has 64 pages"));
+}
+
+TEST_F(Commands, TopologyOfASavedMachineIsForTheGpusAndCpusNamed) {
+  const std::string machine = "topology --json --xml " PENSTOCK_TOPOLOGY_DIR "/p5.48xlarge.xml";
+  auto outcome = penstock(machine + " --provider efa --gpus 97:00.0,53:00.0 --cpus 5,6,50");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  auto devices = json::parse(outcome.out).at("devices");
+  ASSERT_EQ(devices.size(), 2u);
+  EXPECT_EQ(devices[0].at("name"), "gpu0");
+  EXPECT_EQ(devices[0].at("poller_cpu"), 5);
+  EXPECT_EQ(devices[1].at("name"), "gpu4");
+  EXPECT_EQ(devices[1].at("poller_cpu"), 50);
+  EXPECT_EQ(devices[1].at("cards").size(), 4u);
+  auto hosts = penstock(machine + " --provider efa --gpus none");
+  EXPECT_EQ(json::parse(hosts.out).at("devices").at(0).at("name"), "host0");
+  EXPECT_EQ(penstock(machine + " --provider efa --cpus 4096").exit_code, 1);
 }
 
 TEST_F(Commands, ProviderThatIsNotThereIsAnError) {

@@ -1,0 +1,111 @@
+#include "apps/penstock/ladder_steps.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "actors/settings/settings.hpp"
+#include "transport/fabric/interfaces.hpp"
+#include "transport/topology/topology.hpp"
+
+namespace penstock::app {
+namespace {
+
+constexpr const char* kSecondAddress = "127.0.0.2";
+
+/// The first cores for one service, the others for the other: two pollers on one core would wait
+/// for each other.
+std::vector<std::vector<std::string>> a_core_each(const std::vector<int>& cpus) {
+  if (cpus.size() < 2) return {};
+  return {{fmt::format("devices.cpus=[{}]", cpus[0])}, {fmt::format("devices.cpus=[{}]", cpus[1])}};
+}
+
+/// The first hardware thread of each core that this process may use.
+std::vector<int> core_cpus() {
+  std::vector<int> cpus;
+  auto topology = Topology::discover();
+  if (!topology) return cpus;
+  for (const auto& core : topology->cores) cpus.push_back(core.cpus.front());
+  return cpus;
+}
+
+std::optional<std::string> why_no_second_card(const std::string& provider) {
+  if (provider != "tcp") return "only tcp has more than one card on one machine's loopback";
+  for (const auto& interface : interface_addresses()) {
+    if (interface.address == kSecondAddress) return std::nullopt;
+  }
+  return fmt::format("no {} here; as root: ip addr add {}/8 dev lo", kSecondAddress,
+                     kSecondAddress);
+}
+
+std::vector<LadderStep> table(const std::string& provider) {
+  const auto cpus = core_cpus();
+  std::vector<LadderStep> steps{
+      {.name = "direct posting",
+       .change = "one write at a time, told of before the next is asked for",
+       .settings = {"fabric.window_operations=1", "fabric.link_window_operations=1",
+                    "fabric.window_bytes=1MiB", "fabric.link_window_bytes=1MiB",
+                    "fabric.quantum_bytes=1MiB", "fabric.merge=false", "fabric.packing=never",
+                    "fabric.warm_up=false", "fabric.spin_us=0", "devices.pin=false",
+                    "memory.huge_pages=never"}},
+      {.name = "operation queue",
+       .change = "16 writes posted at once",
+       .settings = {"fabric.window_operations=16", "fabric.link_window_operations=16"}},
+      {.name = "batches",
+       .change = "the poller is given 8 MiB at a time",
+       .settings = {"fabric.quantum_bytes=8MiB"}},
+      {.name = "lazy posting",
+       .change = "as much as the card takes: 256 writes or 16 MiB",
+       .settings = {"fabric.window_operations=256", "fabric.link_window_operations=256",
+                    "fabric.window_bytes=16MiB", "fabric.link_window_bytes=16MiB"}},
+      {.name = "spinning",
+       .change = "an idle poller looks for 50 us before it sleeps",
+       .settings = {"fabric.spin_us=50"}},
+      {.name = "warm-up",
+       .change = "every path is used once before the first transfer",
+       .settings = {"fabric.warm_up=true"}},
+      {.name = "pinning",
+       .change = "each poller on a core of its own",
+       .settings = {"devices.pin=true"},
+       .by_node = a_core_each(cpus)},
+      {.name = "huge pages",
+       .change = "reserved or transparent ones, where there are any",
+       .settings = {"memory.huge_pages=auto"}},
+      {.name = "more cards",
+       .change = "a second card on each side",
+       .settings = {fmt::format("fabric.cards=[{{domain: lo, address: 127.0.0.1}}, "
+                                "{{domain: lo, address: {}}}]",
+                                kSecondAddress)},
+       .skipped = why_no_second_card(provider)},
+      {.name = "packing",
+       .change = "small pages are gathered, sent as few large writes and scattered",
+       .settings = {"fabric.packing=auto", "fabric.merge=true"}},
+  };
+  for (auto& step : steps) {
+    if (step.name == "pinning" && cpus.size() < 2) step.skipped = "only one core may be used";
+  }
+  return steps;
+}
+
+bool is_known(const std::string& setting) {
+  static const auto keys = setting_keys();
+  return std::ranges::find(keys, setting.substr(0, setting.find('='))) != keys.end();
+}
+
+}  // namespace
+
+std::vector<LadderStep> ladder_steps(const std::string& provider) {
+  auto steps = table(provider);
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    auto& step = steps[i];
+    auto unknown = std::ranges::find_if_not(step.settings, is_known);
+    // The first step only switches off: what is not there is off.
+    if (i > 0 && !step.skipped && unknown != step.settings.end()) {
+      step.skipped = fmt::format("this service has no {}", unknown->substr(0, unknown->find('=')));
+    }
+    std::erase_if(step.settings, [](const auto& setting) { return !is_known(setting); });
+  }
+  return steps;
+}
+
+}  // namespace penstock::app
