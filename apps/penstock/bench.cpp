@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
 #include <fstream>
+#include <functional>
 #include <memory>
 
 #include "apps/penstock/commands.hpp"
@@ -26,6 +28,8 @@ using workload::MeasuredPair;
 
 constexpr std::uint64_t kSmallBytes = 4096;
 constexpr std::size_t kSmallWarmUp = 10;
+constexpr std::uint64_t kBulkPageBytes = 65536;
+constexpr std::size_t kBulkBatches = 3;  // under way at once
 
 constexpr const char* kFooter = R"(
 Every round moves random pages of a region to random places of another, first with one of the two,
@@ -49,6 +53,7 @@ struct Arguments {
   std::string window = "16MiB";
   std::uint32_t window_operations = 256;
   std::size_t small_rounds = 500;
+  std::uint32_t run = 1;
   bool no_merge = false;
   std::string provider = "tcp";
   std::vector<std::string> settings;
@@ -100,6 +105,7 @@ class Bench {
       : cluster_(cluster),
         plan_(plan),
         pairs_(arguments.pairs),
+        run_(arguments.run),
         mover_(cluster.client(0), cluster.client(1), "bench", plan.region_bytes, 1),
         // A read is asked of the destination's service, so the same two regions serve both.
         raw_({.provider = arguments.provider,
@@ -119,8 +125,8 @@ class Bench {
     // The first pair warms both up and is not counted.
     for (std::size_t i = 0; i <= pairs_; ++i) {
       progress.show(steps++, fmt::format("{} {}", direction, cli::format_bytes(page_bytes)));
-      auto lists =
-          random_pages(plan_.region_bytes / page_bytes, plan_.round_bytes / page_bytes, ++seed_);
+      auto lists = random_pages(plan_.region_bytes / page_bytes, plan_.round_bytes / page_bytes,
+                                ++seed_, run_);
       MeasuredPair pair;
       if (i % 2 == 0) {
         pair.raw = raw_.move(way, page_bytes, lists.source, lists.destination);
@@ -135,15 +141,32 @@ class Bench {
     return workload::bench_row(page_bytes, direction, pairs, verified);
   }
 
-  workload::Latency small(std::size_t rounds) {
+  /// One small urgent transfer after the other; `between` is called before each.
+  workload::Latency small(
+      std::size_t rounds, const std::function<void()>& between = [] {}) {
     std::vector<double> us;
     auto pages = static_cast<std::uint32_t>(plan_.region_bytes / kSmallBytes);
     for (std::size_t i = 0; i < kSmallWarmUp + rounds; ++i) {
+      between();
       auto page = static_cast<std::uint32_t>(i) % pages;
-      auto moved = wait(mover_.submit(Direction::kWrite, kSmallBytes, {{page}, {page}}));
+      auto moved = wait(mover_.submit(Direction::kWrite, kSmallBytes, {{page}, {page}}, 1,
+                                      client::Lane::kUrgent));
       if (i >= kSmallWarmUp) us.push_back(moved.seconds() * 1e6);
     }
     return workload::latency_of(std::move(us));
+  }
+  /// The same while bulk transfers keep both services busy.
+  workload::Latency small_beside_bulk(std::size_t rounds) {
+    auto lists = random_pages(plan_.region_bytes / kBulkPageBytes,
+                              plan_.round_bytes / kBulkPageBytes, ++seed_);
+    std::deque<Batch> bulk;
+    auto latency = small(rounds, [&] {
+      while (!bulk.empty() && bulk.front().bytes_done() >= plan_.round_bytes) bulk.pop_front();
+      while (bulk.size() < kBulkBatches)
+        bulk.push_back(mover_.submit(Direction::kWrite, kBulkPageBytes, lists));
+    });
+    for (const auto& batch : bulk) wait(batch);
+    return latency;
   }
 
  private:
@@ -176,12 +199,14 @@ class Bench {
   LocalCluster& cluster_;
   const Plan plan_;
   const std::size_t pairs_;
+  const std::uint32_t run_;
   PageMover mover_;
   RawYardstick raw_;
   std::uint64_t seed_ = 0;
 };
 
-void print(const std::vector<BenchRow>& rows, const workload::Latency& small) {
+void print(const std::vector<BenchRow>& rows, const workload::Latency& small,
+           const workload::Latency& beside_bulk) {
   Table table({"page", "direction", "Gbps", "raw Gbps", "ratio", "min", "max", "writes/s",
                "raw writes/s", "CPU s/GB", "raw CPU s/GB", "verified"});
   for (const auto& row : rows) {
@@ -194,13 +219,15 @@ void print(const std::vector<BenchRow>& rows, const workload::Latency& small) {
   }
   table.print();
   if (small.count == 0) return;
-  fmt::print(
-      "\na {} transfer, asked to told, {} times: p50 {:.0f} us, p99 {:.0f} us, max {:.0f} us\n",
-      cli::format_bytes(kSmallBytes), small.count, small.p50, small.p99, small.max);
+  fmt::print("\nan urgent {} transfer, asked to told, {} times:\n", cli::format_bytes(kSmallBytes),
+             small.count);
+  for (const auto& [name, latency] : {std::pair("alone", &small), {"beside bulk", &beside_bulk}})
+    fmt::print("  {:<12} p50 {:.0f} us, p99 {:.0f} us, max {:.0f} us\n", name, latency->p50,
+               latency->p99, latency->max);
 }
 
 std::string json_of(const Arguments& arguments, const Plan& plan, const std::vector<BenchRow>& rows,
-                    const workload::Latency& small) {
+                    const workload::Latency& small, const workload::Latency& beside_bulk) {
   nlohmann::json json{{"provider", arguments.provider},
                       {"window_bytes", plan.window_bytes},
                       {"window_operations", arguments.window_operations},
@@ -210,7 +237,9 @@ std::string json_of(const Arguments& arguments, const Plan& plan, const std::vec
                       {"merge", !arguments.no_merge},
                       {"verified", std::ranges::all_of(rows, &BenchRow::verified)},
                       {"results", nlohmann::json::array()},
-                      {"small", workload::to_json_us(small)}};
+                      {"run", arguments.run},
+                      {"small", workload::to_json_us(small)},
+                      {"small_beside_bulk", workload::to_json_us(beside_bulk)}};
   json["small"]["bytes"] = kSmallBytes;
   for (const auto& row : rows) json["results"].push_back(workload::to_json(row));
   return json.dump();
@@ -247,6 +276,7 @@ void run(const Arguments& arguments, const Globals& globals) {
   LocalCluster cluster({.provider = arguments.provider, .settings = settings_of(arguments, plan)});
   std::vector<BenchRow> rows;
   workload::Latency small;
+  workload::Latency beside_bulk;
   try {
     Bench bench(cluster, arguments, plan);
     auto combinations = plan.page_bytes.size() * arguments.directions.size();
@@ -258,14 +288,15 @@ void run(const Arguments& arguments, const Globals& globals) {
       }
     }
     small = bench.small(arguments.small_rounds);
+    beside_bulk = bench.small_beside_bulk(arguments.small_rounds);
   } catch (...) {
     if (!interrupted()) cluster.show_logs();
     throw;
   }
   if (globals.json) {
-    print_json(json_of(arguments, plan, rows, small));
+    print_json(json_of(arguments, plan, rows, small, beside_bulk));
   } else {
-    print(rows, small);
+    print(rows, small, beside_bulk);
   }
   if (!std::ranges::all_of(rows, &BenchRow::verified)) {
     throw Exit(ExitCode::kFailed, "pages are not what they should be");
@@ -295,6 +326,9 @@ void add_bench(CLI::App& app, Globals& globals) {
   command
       ->add_option("--window-operations", arguments->window_operations,
                    "Operations posted at once, of both")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  command->add_option("--run", arguments->run, "Pages in runs of so many neighbours")
       ->check(CLI::Range(1, 65536))
       ->capture_default_str();
   command->add_option("--small", arguments->small_rounds, "How often a 4 KiB page moves alone")

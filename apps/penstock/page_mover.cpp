@@ -16,13 +16,17 @@ constexpr auto kLookEvery = std::chrono::milliseconds(100);
 
 }  // namespace
 
-PageLists random_pages(std::uint64_t region_pages, std::uint64_t count, std::uint64_t seed) {
-  auto pages = static_cast<std::uint32_t>(region_pages);
-  PageLists lists{workload::shuffled_pages(pages, 2 * seed),
-                  workload::shuffled_pages(pages, 2 * seed + 1)};
-  lists.source.resize(std::min<std::uint64_t>(count, pages));
-  lists.destination.resize(lists.source.size());
-  return lists;
+PageLists random_pages(std::uint64_t region_pages, std::uint64_t count, std::uint64_t seed,
+                       std::uint32_t run) {
+  auto runs = static_cast<std::uint32_t>(region_pages / run);
+  auto pages_of_runs = [&](std::uint64_t runs_seed) {
+    std::vector<std::uint32_t> pages;
+    for (std::uint32_t first : workload::shuffled_pages(runs, runs_seed))
+      for (std::uint32_t i = 0; i < run; ++i) pages.push_back(first * run + i);
+    pages.resize(std::min<std::uint64_t>(count, pages.size()));
+    return pages;
+  };
+  return {pages_of_runs(2 * seed), pages_of_runs(2 * seed + 1)};
 }
 
 std::uint64_t Moved::bytes() const {
@@ -86,7 +90,7 @@ PageMover::PageMover(client::Client& source, client::Client& destination, const 
 }
 
 Batch PageMover::submit(client::Direction direction, std::uint64_t page_bytes,
-                        const PageLists& lists, std::size_t parts) {
+                        const PageLists& lists, std::size_t parts, client::Lane lane) {
   bool write = direction == client::Direction::kWrite;
   const auto& local = write ? source_region_ : destination_region_;
   const auto& remote = write ? destination_region_ : source_region_;
@@ -105,6 +109,7 @@ Batch PageMover::submit(client::Direction direction, std::uint64_t page_bytes,
                                 .source_pages = from.subspan(begin, count),
                                 .destination_pages = to.subspan(begin, count)};
     spec.deadline_ms = kDeadlineMs;
+    spec.lane = lane;
     specs.push_back(std::move(spec));
   }
   Batch batch{std::chrono::steady_clock::now(), asked.submit(specs)};

@@ -21,8 +21,10 @@ struct PageLists {
   std::vector<std::uint32_t> destination;
 };
 
-/// `count` random pages of a region that has `region_pages`, to as many random places.
-PageLists random_pages(std::uint64_t region_pages, std::uint64_t count, std::uint64_t seed);
+/// `count` random pages of a region that has `region_pages`, to as many random places; in runs of
+/// `run` pages that are neighbours on both sides.
+PageLists random_pages(std::uint64_t region_pages, std::uint64_t count, std::uint64_t seed,
+                       std::uint32_t run = 1);
 
 /// How a batch of transfers went. Times are the client's.
 struct Moved {
@@ -73,7 +75,7 @@ class PageMover {
   /// Asks for the move as `parts` transfers (all in one request): a write is asked of the source's
   /// service, a read of the destination's. `lists` may go when it returns.
   Batch submit(client::Direction direction, std::uint64_t page_bytes, const PageLists& lists,
-               std::size_t parts = 1);
+               std::size_t parts = 1, client::Lane lane = client::Lane::kBulk);
 
   /// Compares all moved pages. Throws client::Error.
   std::vector<workload::DifferentPage> verify(std::uint64_t page_bytes, const PageLists& lists);

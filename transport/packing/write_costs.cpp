@@ -14,8 +14,11 @@ double WriteCosts::of(std::uint64_t length) const {
 }
 
 std::uint64_t WriteCosts::pack_below() const {
+  // Packing has to be clearly cheaper: costs are measured in a moment, and copies of pages that are
+  // in no cache cost more than those that were measured.
+  constexpr double kClearly = 1.25;
   const double packed_byte =
-      write_ns.back() / static_cast<double>(kLengths.back()) + copied_byte_ns;
+      kClearly * (write_ns.back() / static_cast<double>(kLengths.back()) + copied_byte_ns);
   // From long to short in steps that do not matter: a slot must take two at least.
   for (std::uint64_t length = kLengths.back() / 2; length >= 64; length -= length / 8)
     if (of(length) > packed_byte * static_cast<double>(length)) return length;

@@ -9,10 +9,11 @@ namespace {
 /// A peer that takes no messages for so long has missed every deadline they had.
 constexpr std::size_t kOutboxMessages = 256;
 
-const Error kNoPath{
-    ErrorCode::kPeerUnreachable,
-    "no usable path is left: links closed, cards down, the region not registered on them, or "
-    "chunks larger than they take"};
+Error no_path() {
+  return {ErrorCode::kPeerUnreachable,
+          "no usable path is left: links closed, cards down, the region not registered on them, or "
+          "chunks larger than they take"};
+}
 
 Error closed(LinkId link) {
   return {ErrorCode::kNotFound, fmt::format("link {} is not open (closed, or never opened)", link)};
@@ -83,7 +84,7 @@ void PollerLoop::State::execute(CloseLink&& command) {
   link->closing = true;
   link->outbox.clear();
   std::erase(with_messages, link);
-  drop_link(*link, kNoPath);
+  drop_link(*link, no_path());
   close_if_quiet(*link);
 }
 
@@ -131,7 +132,7 @@ void PollerLoop::State::execute(StartTransfer&& command) {
   transfers.emplace(id, std::move(owned));
   if (transfer.complete()) return settle(transfer);
   add_paths(transfer, paths);
-  lost_paths(transfer, kNoPath);
+  lost_paths(transfer, no_path());
 }
 
 void PollerLoop::State::add_paths(TransferWork& transfer, const std::vector<RemotePath>& paths) {
@@ -199,7 +200,7 @@ void PollerLoop::State::execute(ResumeTransfer&& command) {
   if (transfer->complete()) return settle(*transfer);
   transfer->clear_paths();
   add_paths(*transfer, command.paths);
-  lost_paths(*transfer, kNoPath);
+  lost_paths(*transfer, no_path());
 }
 
 void PollerLoop::State::execute(EndTransfer&& command) {
