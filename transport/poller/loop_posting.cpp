@@ -14,6 +14,8 @@ constexpr std::int64_t kRoundBytes = 256 * 1024;
 /// Posts per card and step. An empty window is filled in several steps, so that the other cards,
 /// completions and commands do not wait until a whole window is posted.
 constexpr std::size_t kPostsPerStep = 32;
+/// Nor so many bytes: a provider in software copies them while it takes them, and so does packing.
+constexpr std::uint64_t kBytesPerStep = 1u << 20;
 
 void add_one(std::atomic<std::uint64_t>& counter) {
   counter.store(counter.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
@@ -44,9 +46,11 @@ void PollerLoop::State::tell_hunger(TransferWork& transfer) {
 }
 
 std::size_t PollerLoop::State::post(std::size_t nic) {
+  const CardState& card = *cards[nic];
+  if (!card.up) return 0;
+  const std::uint64_t bytes_most = card.posted_bytes + kBytesPerStep;
   std::size_t posted = 0;
-  if (!cards[nic]->up) return 0;
-  while (posted < kPostsPerStep && card_has_room(*cards[nic]) &&
+  while (posted < kPostsPerStep && card.posted_bytes < bytes_most && card_has_room(card) &&
          (post_urgent(nic) || post_bulk(nic)))
     ++posted;
   return posted;
