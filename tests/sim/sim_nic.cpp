@@ -118,8 +118,14 @@ Post SimNic::post(const OneSided& operation, OperationContext* context) {
   }
   const std::uint64_t number = network_.next_number_++;
   outstanding_[number] = {operation, context, fails};
-  network_.after(delay_of(operation.length), [this, number] { deliver(number); });
+  after(delay_of(operation.length), [this, number] { deliver(number); });
   return {};
+}
+
+void SimNic::after(std::chrono::nanoseconds time, std::function<void()> action) {
+  network_.after(time, [alive = std::weak_ptr(alive_), action = std::move(action)] {
+    if (!alive.expired()) action();
+  });
 }
 
 void SimNic::deliver(std::uint64_t number) {
@@ -127,7 +133,7 @@ void SimNic::deliver(std::uint64_t number) {
   if (found == outstanding_.end()) return;  // cut off by reopen_outbound
   SimNic* target = target_of(found->second.operation.peer, SimNetwork::Role::kInbound);
   if (stalled_ || (target != nullptr && target->stalled_)) {
-    network_.after(kStallStep, [this, number] { deliver(number); });
+    after(kStallStep, [this, number] { deliver(number); });
     return;
   }
   const Outstanding ended = found->second;
@@ -177,11 +183,11 @@ void SimNic::complete(OperationContext* context, bool ok, bool one_sided) {
 
 Post SimNic::send(PeerHandle peer, std::span<const std::byte> payload, OperationContext* context) {
   if (!connected(peer) || network_.chance(options_.again_chance)) return {PostStatus::kAgain, {}};
-  network_.after(options_.latency,
-                 [this, peer, context,
-                  copy = std::vector<std::byte>(payload.begin(), payload.end())]() mutable {
-                   deliver_message(peer, std::move(copy), context);
-                 });
+  after(options_.latency,
+        [this, peer, context,
+         copy = std::vector<std::byte>(payload.begin(), payload.end())]() mutable {
+          deliver_message(peer, std::move(copy), context);
+        });
   return {};
 }
 
@@ -190,10 +196,9 @@ void SimNic::deliver_message(PeerHandle peer, std::vector<std::byte> payload,
   SimNic* target = target_of(peer, SimNetwork::Role::kControl);
   if (target == nullptr || target->dead_ || dead_) return complete(context, false, false);
   if (stalled_ || target->stalled_) {
-    network_.after(kMessageStallStep,
-                   [this, peer, context, payload = std::move(payload)]() mutable {
-                     deliver_message(peer, std::move(payload), context);
-                   });
+    after(kMessageStallStep, [this, peer, context, payload = std::move(payload)]() mutable {
+      deliver_message(peer, std::move(payload), context);
+    });
     return;
   }
   Ready arrival;

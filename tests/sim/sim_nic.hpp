@@ -3,6 +3,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <vector>
@@ -86,6 +87,8 @@ class SimNic final : public Nic {
   };
   class Registration;
 
+  /// Nothing happens when the card is gone by then.
+  void after(std::chrono::nanoseconds time, std::function<void()> action);
   void deliver(std::uint64_t number);
   void deliver_message(PeerHandle peer, std::vector<std::byte> payload, OperationContext* context);
   bool land(const OneSided& operation, SimNic* target);
@@ -101,6 +104,7 @@ class SimNic final : public Nic {
   };
 
   SimNetwork& network_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   SimNicOptions options_;
   NicInfo info_;
   std::uint64_t control_ = 0;
