@@ -341,7 +341,7 @@ void Outbound::overdue(Transfer& transfer, TimePoint now) {
                      fmt::format("node '{}' was not connected within {} ms", transfer.asked.node,
                                  options_.connect.count())},
                Remote::kQuiet, now);
-  if (transfer.state == State::kBackingOff) resume(transfer, now);
+  if (transfer.state == State::kBackingOff) resume(transfer);
 }
 
 void Outbound::tick(TimePoint now) {

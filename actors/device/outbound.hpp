@@ -226,7 +226,7 @@ class Outbound {
   void fence(Transfer& transfer, TimePoint now);
   Fence fence_of(const Transfer& transfer, bool final) const;
   void keep_telling(const Transfer& transfer, TimePoint now);
-  void resume(Transfer& transfer, TimePoint now);
+  void resume(Transfer& transfer);
   void end(Transfer& transfer, Outcome outcome, std::optional<Error> error, Remote remote,
            TimePoint now);
   static Error late(const Transfer& transfer);

@@ -135,12 +135,12 @@ void Outbound::fenced(Transfer& transfer, Result<Answer>& answer,
   }
   transfer.links = std::move(*links);
   if (!fenced->keys.empty()) transfer.keys = std::move(fenced->keys);
-  if (transfer.failures <= 1) return resume(transfer, now);
+  if (transfer.failures <= 1) return resume(transfer);
   const auto backoff = options_.retry_backoff * (1u << std::min(transfer.failures, 6u));
   enter(transfer, State::kBackingOff, std::min(transfer.asked.deadline, now + backoff));
 }
 
-void Outbound::resume(Transfer& transfer, TimePoint now) {
+void Outbound::resume(Transfer& transfer) {
   transfer.resumed = true;
   transfer.last.error.reset();
   enter(transfer, State::kRunning, transfer.asked.deadline);
@@ -148,7 +148,6 @@ void Outbound::resume(Transfer& transfer, TimePoint now) {
   scheduler_.restart(transfer.asked.id,
                      transfer.asked.plan->bytes() - transfer.last.completed_bytes);
   grant();
-  (void)now;
 }
 
 }  // namespace penstock

@@ -141,15 +141,14 @@ Post FabricNic::post(const OneSided& operation, OperationContext* context) {
   message.rma_iov_count = 1;
   message.context = context;
   message.data = operation.immediate.value_or(0);
-  const std::uint64_t more = operation.more ? FI_MORE : 0;
   ssize_t status = 0;
   if (operation.direction == Direction::kWrite) {
     // Without delivery complete, tcp reports a write when its bytes are in a socket's buffer.
-    std::uint64_t flags = FI_COMPLETION | FI_DELIVERY_COMPLETE | more;
+    std::uint64_t flags = FI_COMPLETION | FI_DELIVERY_COMPLETE;
     if (operation.immediate) flags |= FI_REMOTE_CQ_DATA;
     status = fi_writemsg(outbound_.get(), &message, flags);
   } else {
-    status = fi_readmsg(outbound_.get(), &message, FI_COMPLETION | more);
+    status = fi_readmsg(outbound_.get(), &message, FI_COMPLETION);
   }
   if (status == 0) {
     ++outbound_out_;

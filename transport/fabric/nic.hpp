@@ -82,8 +82,7 @@ struct OneSided {
   std::uint64_t remote_address = 0;
   std::uint64_t remote_key = 0;
   std::optional<std::uint32_t>
-      immediate;      // writes only: told to the target when the data is visible
-  bool more = false;  // another post follows at once: the doorbell may wait
+      immediate;  // writes only: told to the target when the data is visible
 };
 
 /// Provider scratch (struct fi_context2) at the front of every operation that is posted.
