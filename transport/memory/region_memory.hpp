@@ -12,13 +12,17 @@
 
 namespace penstock {
 
-enum class MemoryKind : unsigned char { kHost };
+/// kCuda: on a GPU. bytes() is then a span of device addresses: good for offsets, kernels and cards,
+/// never to be touched by the processor (transport/gpu/ has the ways to read, write and copy it).
+enum class MemoryKind : unsigned char { kHost, kCuda };
 
 class RegionMemory {
  public:
   virtual ~RegionMemory() = default;
   virtual MemoryKind kind() const = 0;
   virtual std::span<std::byte> bytes() const = 0;
+  /// Which GPU, as this process numbers them (gpu/inventory.hpp); -1 for host memory.
+  virtual int gpu() const { return -1; }
   /// Under which another process maps it: "/name" for shm_open, "/folder/name" for open (a file on
   /// huge pages, mapped in whole pages of its file system); "" when it cannot be mapped.
   virtual const std::string& shared_name() const = 0;
