@@ -3,13 +3,16 @@
 
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "actors/device/staging_pool.hpp"
 #include "actors/wire/message.hpp"
 #include "actors/worker.hpp"
+#include "transport/gpu/pinned.hpp"
 #include "transport/poller/poller.hpp"
+#include "transport/staging/gpu_copier.hpp"
 
 namespace penstock {
 
@@ -35,6 +38,7 @@ struct LocalDevice {
   std::string name;  // "host0", "gpu3"
   std::size_t index = 0;
   int numa_node = -1;
+  int gpu = -1;  // CUDA's number of the one that the device stands for; -1: none that can be used
   std::vector<std::string> card_names;
   std::vector<FabricAddress> control_addresses;  // by card
   std::unique_ptr<InboundBoard> inbound;
@@ -42,6 +46,10 @@ struct LocalDevice {
   std::unique_ptr<Poller> poller;
   std::unique_ptr<Worker> registrar;
   std::unique_ptr<Worker> copier;
+  // The registrar's: the GPUs whose memory the poller can move, and its staging memory for them.
+  std::set<int> movable_gpus;
+  std::shared_ptr<PinnedMemory> pinned_staging;
+  std::unique_ptr<GpuCopier> gpu_copier;  // there before the first region on a GPU is
 };
 
 }  // namespace penstock

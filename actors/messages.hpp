@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -56,9 +57,16 @@ struct PeerTrouble {
 };
 /// A closed region may be free now.
 struct CheckReleases {};
-/// Refuse new work; answered with true once nothing is in flight.
-struct Drain {};
+/// Take no new work; answered with true once nothing is in flight.
+struct BeginDrain {};
 struct DrainCheck {};
+/// Another node asks us to drain, for its operator; 0: our own deadline.
+struct DrainAsked {
+  std::string from;
+  Milliseconds deadline{0};
+};
+/// Members that departed long ago are forgotten.
+struct ForgetDeparted {};
 /// The drain's deadline passed: cancel what is left.
 struct CancelAll {};
 
@@ -81,6 +89,7 @@ struct PeerUp {
   caf::actor actor;
   std::vector<std::string> devices;  // of the peer
 };
+/// May come again for the same peer, once it is known to be `gone`.
 struct PeerDown {
   std::string node;
   Incarnation peer = 0;
@@ -114,6 +123,7 @@ struct CopyEnded {
   TransferId transfer = 0;
   std::uint64_t bytes = 0;
   std::uint64_t chunks = 0;
+  std::optional<Error> error{};  // a kernel failed
 };
 struct RegionRekeyed {
   std::string region;
@@ -162,6 +172,12 @@ struct Forgotten {
   std::uint64_t sequence = 0;
 };
 struct InboundMoved {};
+/// The client asks that the peer drains: its answer is the reply.
+struct AskDrain {
+  ClientId client;
+  std::uint64_t request = 0;
+  std::uint32_t deadline_ms = 0;
+};
 struct PeerClose {
   Error error;
 };
@@ -202,8 +218,10 @@ PENSTOCK_MESSAGE(penstock::PeerReady)
 PENSTOCK_MESSAGE(penstock::StrangerSpoke)
 PENSTOCK_MESSAGE(penstock::ReplyReady)
 PENSTOCK_MESSAGE(penstock::CheckReleases)
-PENSTOCK_MESSAGE(penstock::Drain)
+PENSTOCK_MESSAGE(penstock::BeginDrain)
 PENSTOCK_MESSAGE(penstock::DrainCheck)
+PENSTOCK_MESSAGE(penstock::DrainAsked)
+PENSTOCK_MESSAGE(penstock::ForgetDeparted)
 PENSTOCK_MESSAGE(penstock::CancelAll)
 PENSTOCK_MESSAGE(penstock::PeerTrouble)
 PENSTOCK_MESSAGE(penstock::Admit)
@@ -227,6 +245,7 @@ PENSTOCK_MESSAGE(penstock::PeerAnswer)
 PENSTOCK_MESSAGE(penstock::LinkTrouble)
 PENSTOCK_MESSAGE(penstock::Forgotten)
 PENSTOCK_MESSAGE(penstock::InboundMoved)
+PENSTOCK_MESSAGE(penstock::AskDrain)
 PENSTOCK_MESSAGE(penstock::PeerClose)
 PENSTOCK_MESSAGE(penstock::NicChanged)
 PENSTOCK_MESSAGE(penstock::CardSeen)

@@ -5,23 +5,11 @@
 namespace penstock {
 namespace {
 
-constexpr std::array<std::string_view, 17> kNames = {"INVALID_ARGUMENT",
-                                                     "OUT_OF_RANGE",
-                                                     "NOT_FOUND",
-                                                     "ALREADY_EXISTS",
-                                                     "BUSY",
-                                                     "DENIED",
-                                                     "RESOURCE_EXHAUSTED",
-                                                     "UNSUPPORTED",
-                                                     "STALE_PEER",
-                                                     "STALE_REGION",
-                                                     "PEER_UNREACHABLE",
-                                                     "PEER_LEFT",
-                                                     "DEADLINE_EXCEEDED",
-                                                     "CANCELLED",
-                                                     "DRAINING",
-                                                     "PROVIDER",
-                                                     "INTERNAL"};
+constexpr std::array<std::string_view, 18> kNames = {
+    "INVALID_ARGUMENT", "OUT_OF_RANGE",       "NOT_FOUND",   "ALREADY_EXISTS",    "BUSY",
+    "DENIED",           "RESOURCE_EXHAUSTED", "UNSUPPORTED", "STALE_PEER",        "STALE_REGION",
+    "PEER_UNREACHABLE", "PEER_LEFT",          "PEER_DEAD",   "DEADLINE_EXCEEDED", "CANCELLED",
+    "DRAINING",         "PROVIDER",           "INTERNAL"};
 static_assert(kNames.size() == static_cast<std::size_t>(ErrorCode::kInternal) + 1);
 
 }  // namespace

@@ -22,7 +22,8 @@ enum class ErrorCode : unsigned char {
   kStalePeer,          // the message names an incarnation that is gone
   kStaleRegion,        // the region was released or replaced since
   kPeerUnreachable,    // the peer did not answer within its deadline
-  kPeerLeft,           // the peer left or died while the work was under way
+  kPeerLeft,           // the peer left while the work was under way
+  kPeerDead,           // the peer died, or was declared dead, while the work was under way
   kDeadlineExceeded,   // the transfer's own deadline passed
   kCancelled,          // somebody asked for it to stop
   kDraining,           // the node takes no new work

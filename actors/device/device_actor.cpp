@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "actors/messages.hpp"
+#include "actors/node/gpu_device.hpp"
 #include "actors/wire/message.hpp"
 #include "transport/memory/copy.hpp"
 
@@ -14,12 +15,26 @@ namespace {
 
 constexpr std::uint64_t kCopySliceBytes = 4u << 20;
 
+/// On the copier's thread. The kernel's end is told from another.
+void run_kernel(LocalDevice& on, const CopyTask& task, const caf::actor& device) {
+  start_kernel_copy(on, task,
+                    [id = task.transfer, plan = task.plan, device](Result<std::uint64_t> bytes) {
+                      CopyEnded ended;
+                      ended.transfer = id;
+                      if (bytes && *bytes == plan->bytes()) ended.chunks = plan->chunks();
+                      if (bytes) ended.bytes = *bytes;
+                      if (!bytes) ended.error = bytes.error();
+                      tell(device, std::move(ended));
+                    });
+}
+
 /// On the copier's thread: slices, so that a cancel is seen soon.
 void run_copy(const CopyTask& task, const caf::actor& device) {
   const auto source = (*task.source)->memory->bytes();
   const auto destination = (*task.destination)->memory->bytes();
   Cursor cursor(*task.plan);
-  CopyEnded ended{task.transfer, 0, 0};
+  CopyEnded ended;
+  ended.transfer = task.transfer;
   while (!cursor.done() && !task.stop->load(std::memory_order_relaxed)) {
     const CopyProgress slice = copy_slice(cursor, source, destination, kCopySliceBytes, *task.stop);
     ended.bytes += slice.bytes;
@@ -66,6 +81,7 @@ class DeviceActor : public caf::event_based_actor {
         [this](const PeerDown& down) {
           outbound_.peer_down(down.node, down.peer, down.error, down.gone, Clock::now());
           inbound_.peer_down(down.peer, down.error, Clock::now());
+          if (down.gone) inbound_.peer_gone(down.peer);
           peers_.erase(down.peer);
           schedule();
         },
@@ -85,7 +101,7 @@ class DeviceActor : public caf::event_based_actor {
           schedule();
         },
         [this](const CopyEnded& ended) {
-          outbound_.copied(ended.transfer, ended.bytes, ended.chunks, Clock::now());
+          outbound_.copied(ended.transfer, ended.bytes, ended.chunks, Clock::now(), ended.error);
           schedule();
         },
         [this](const RegionRekeyed& rekeyed) {
@@ -129,9 +145,14 @@ class DeviceActor : public caf::event_based_actor {
             },
         .copy =
             [this](CopyTask task) {
+              if (is_on_gpus(task)) return run_kernel(*setup_.device, task, caf::actor(this));
               setup_.device->copier->post(
-                  [task = std::move(task), self = caf::actor(this)] { run_copy(task, self); });
+                  [task = std::move(task), device = setup_.device, self = caf::actor(this)] {
+                    if (needs_kernel(task)) return run_kernel(*device, task, self);
+                    run_copy(task, self);
+                  });
             },
+        .make_visible = [](const Region& region) { make_visible(region); },
         .notify =
             [this](Notification notification) {
               tell(setup_.node, Notified{std::move(notification)});
@@ -163,6 +184,7 @@ class DeviceActor : public caf::event_based_actor {
             },
         .rekey = [this](std::shared_ptr<Region> region,
                         std::uint16_t nic) { rekey(std::move(region), nic); },
+        .make_visible = [](const Region& region) { make_visible(region); },
         .broken =
             [this](Incarnation, TransferId transfer, const Error& error) {
               spdlog::warn("{}: inbound transfer {} was fenced by us: {}", setup_.device->name,
@@ -192,6 +214,7 @@ class DeviceActor : public caf::event_based_actor {
   }
 
   void answer(const PeerAsked& asked) {
+    if (!peers_.contains(asked.peer)) return;  // it crossed the peer's end: nobody waits
     const TimePoint now = Clock::now();
     if (auto* open = std::get_if<Open>(&asked.question))
       return inbound_.open(asked.peer, asked.node, asked.sequence, *open, asked.links, now);
@@ -207,7 +230,7 @@ class DeviceActor : public caf::event_based_actor {
     setup_.device->registrar->post(
         [device = setup_.device, region = std::move(region), nic, self = caf::actor(this)] {
           region->void_key(nic);
-          auto fresh = device->poller->nic(nic).register_memory(region->memory->bytes());
+          auto fresh = register_with(device->poller->nic(nic), *region->memory);
           if (fresh)
             region->set_key(nic, std::move(*fresh));
           else

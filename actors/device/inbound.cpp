@@ -5,6 +5,13 @@
 #include "transport/packing/packed_buffer.hpp"
 
 namespace penstock {
+namespace {
+
+/// Lent to a staged transfer at least, where so many are free: what is in flight has to hide the
+/// copies at both ends.
+constexpr std::uint32_t kStagedSlots = 8;
+
+}  // namespace
 
 Inbound::Inbound(Options options, std::vector<InboundCard> cards, RegionTable& regions,
                  std::shared_ptr<StagingPool> staging, Port port)
@@ -40,6 +47,12 @@ void Inbound::open(Incarnation peer, const std::string& node, std::uint64_t sequ
                    fmt::format("the transfer reaches byte {} of region '{}', which has {}",
                                question.end, question.region, (*use)->bytes)});
 
+  // An initiator that is refused like this asks again without data.
+  if (!question.data.bytes.empty() && (*use)->on_gpu())
+    return refuse({ErrorCode::kUnsupported, "memory of a GPU takes no data with the question"});
+  const bool staged = question.staged || (*use)->needs_staging();
+  if (staged)
+    if (const auto error = cannot_stage(question, **use, credit_links)) return refuse(*error);
   if (!question.data.bytes.empty())
     return take_inline(key, node, sequence, question, std::move(*use), now);
 
@@ -50,23 +63,35 @@ void Inbound::open(Incarnation peer, const std::string& node, std::uint64_t sequ
   transfer.direction = question.direction;
   transfer.notify = question.notify;
   transfer.bytes = question.bytes;
-  if (question.chunks > 0 && options_.immediate_data) transfer.immediate = slots_.take();
+  transfer.staged = staged;
+  if (staged) {
+    transfer.answer.staging = lend(transfer, std::max(question.pack_slots, kStagedSlots));
+    if (!transfer.answer.staging) {
+      transfers_.erase(key);
+      return refuse({ErrorCode::kBusy,
+                     fmt::format("all staging slots of device {} are lent", options_.device)});
+    }
+    transfer.credit_links = credit_links;
+  } else if (question.chunks > 0 && options_.immediate_data) {
+    transfer.immediate = slots_.take();
+  }
   if (transfer.immediate) {
     by_immediate_.emplace(*transfer.immediate, key);
     port_.command(ArmImmediate{*transfer.immediate, question.chunks});
   }
-  transfer.answer = {options_.device,
-                     transfer.immediate,
-                     transfer.region->epoch,
-                     transfer.region->bytes,
-                     hand_keys(transfer, transfer.region.region()),
-                     std::nullopt};
-  if (question.pack_slots > 0 && question.direction == Direction::kWrite && !credit_links.empty())
-    transfer.answer.staging = lend(transfer, question.pack_slots);
-  if (transfer.answer.staging)
-    port_.command(ArmPacked{question.transfer, transfer.lent, staging_->slot_bytes(),
-                            staging_->region()->memory, transfer.region->memory,
-                            std::move(credit_links)});
+  OpenOk& answer = transfer.answer;
+  answer.device = options_.device;
+  answer.immediate = transfer.immediate;
+  answer.epoch = transfer.region->epoch;
+  answer.region_bytes = transfer.region->bytes;
+  answer.staged = staged;
+  answer.on_gpu = transfer.region->on_gpu();
+  if (!staged) answer.keys = hand_keys(transfer, transfer.region.region());
+  // A card that reaches a GPU's memory needs no help with small pages that a kernel would give.
+  if (!staged && question.pack_slots > 0 && question.direction == Direction::kWrite &&
+      !credit_links.empty() && !answer.on_gpu)
+    answer.staging = lend(transfer, question.pack_slots);
+  if (answer.staging) arm_slots(question.transfer, transfer, std::move(credit_links));
   ++open_;
   transfer.due = TimePoint::max();
   set_due(key, transfer, now + Milliseconds(question.lease_ms));
@@ -100,9 +125,18 @@ void Inbound::take_inline(const Key& key, const std::string& node, std::uint64_t
 
 void Inbound::erase(std::map<Key, Transfer>::iterator transfer) {
   free_slots(transfer->second);
-  std::uint64_t& newest = forgotten_opens_[transfer->first.first];
-  newest = std::max(newest, transfer->second.opened_by);
+  const Incarnation peer = transfer->first.first;
+  if (!gone_.contains(peer)) {
+    std::uint64_t& newest = forgotten_opens_[peer];
+    newest = std::max(newest, transfer->second.opened_by);
+  }
   transfers_.erase(transfer);
+  forget_when_gone(peer);
+}
+
+void Inbound::forget_when_gone(Incarnation peer) {
+  const auto first = transfers_.lower_bound({peer, 0});
+  if (first == transfers_.end() || first->first.first != peer) gone_.erase(peer);
 }
 
 std::vector<RegionKey> Inbound::hand_keys(Transfer& transfer,
@@ -136,6 +170,49 @@ std::optional<LentStaging> Inbound::lend(Transfer& transfer, std::uint32_t slots
                      hand_keys(transfer, staging_->region())};
 }
 
+/// Why a transfer that has to be staged cannot be.
+std::optional<Error> Inbound::cannot_stage(const Open& question, const Region& region,
+                                           const std::vector<LinkId>& credit_links) const {
+  const std::string why = question.staged
+                              ? "it was asked for, or no card of the initiator's reaches its memory"
+                              : fmt::format(
+                                    "no card of {} reaches the memory of region '{}', which is on "
+                                    "GPU {}: its provider has no FI_HMEM",
+                                    options_.device, region.name, region.memory->gpu());
+  if (question.direction == Direction::kRead)
+    return Error{ErrorCode::kUnsupported,
+                 fmt::format("the transfer has to be staged ({}), and reads are not: let the node "
+                             "that has the bytes write them",
+                             why)};
+  if (!staging_ || !options_.immediate_data || credit_links.empty())
+    return Error{ErrorCode::kUnsupported,
+                 fmt::format("the transfer has to be staged ({}), and device {} has {}", why,
+                             options_.device,
+                             !staging_              ? "no staging memory: see fabric.packing, "
+                                                      "fabric.staging_bytes"
+                             : credit_links.empty() ? "no link to the initiator"
+                                                    : "cards without immediate data")};
+  return std::nullopt;
+}
+
+void Inbound::arm_slots(TransferId id, const Transfer& transfer, std::vector<LinkId> credit_links) {
+  port_.command(ArmPacked{id, transfer.lent, staging_->slot_bytes(), staging_->region()->memory,
+                          transfer.region->memory, std::move(credit_links)});
+}
+
+/// After a fence: nothing can arrive in the slots any more, and nothing of them is being scattered.
+/// The same places, under other immediates.
+std::optional<LentStaging> Inbound::lend_again(TransferId id, Transfer& transfer) {
+  for (StagingSlot& slot : transfer.lent) {
+    const auto immediate = slots_.take();
+    if (!immediate) return std::nullopt;  // a million slots are out: the transfer ends
+    slots_.give_back(std::exchange(slot.immediate, *immediate));
+  }
+  arm_slots(id, transfer, transfer.credit_links);
+  return LentStaging{staging_->slot_bytes(), transfer.lent,
+                     hand_keys(transfer, staging_->region())};
+}
+
 // -- done ----------------------------------------------------------------------------------------
 
 void Inbound::counted(std::uint32_t immediate, TimePoint now) {
@@ -149,6 +226,10 @@ void Inbound::counted(std::uint32_t immediate, TimePoint now) {
 void Inbound::done(const Key& key, Transfer& transfer, TimePoint now) {
   transfer.state = State::kDone;
   --open_;
+  // What was staged is visible since it was scattered.
+  if (transfer.direction == Direction::kWrite && !transfer.staged && transfer.region->on_gpu() &&
+      port_.make_visible)
+    port_.make_visible(*transfer.region);
   if (!transfer.notify.empty())
     port_.notify({transfer.node, key.second, transfer.region->name, transfer.bytes,
                   std::move(transfer.notify)});
@@ -283,7 +364,9 @@ void Inbound::void_key(Transfer& transfer, std::uint16_t nic) {
 }
 
 void Inbound::fence_complete(const Key& key, Transfer& transfer, TimePoint now) {
-  free_slots(transfer);  // nothing that carries it can arrive, and re-posted chunks carry none
+  // Nothing that carries the immediates can arrive; re-posted chunks carry none, or others.
+  const bool goes_on = !transfer.final && !transfer.cause;
+  if (!transfer.staged || !goes_on) free_slots(transfer);
   const auto sequence = std::exchange(transfer.sequence, std::nullopt);
   if (transfer.cause) {
     port_.broken(key.first, key.second, *transfer.cause);
@@ -293,7 +376,9 @@ void Inbound::fence_complete(const Key& key, Transfer& transfer, TimePoint now) 
     port_.answer(key.first, *sequence, Fenced{cards_, {}});
     return last_word(key, transfer);
   }
-  Fenced answer{cards_, hand_keys(transfer, transfer.region.region())};
+  Fenced answer{cards_, {}, std::nullopt};
+  if (!transfer.staged) answer.keys = hand_keys(transfer, transfer.region.region());
+  if (transfer.staged && goes_on) answer.staging = lend_again(key.second, transfer);
   if (transfer.final)
     end(key, transfer, now);
   else
@@ -383,6 +468,12 @@ void Inbound::peer_down(Incarnation peer, const Error& error, TimePoint now) {
     if (transfer.state == State::kDone) free_slots(transfer);
     own_fence(key, transfer, error, now);
   }
+}
+
+void Inbound::peer_gone(Incarnation peer) {
+  forgotten_opens_.erase(peer);
+  gone_.insert(peer);
+  forget_when_gone(peer);
 }
 
 void Inbound::revoke(const std::string& region, TimePoint now) {

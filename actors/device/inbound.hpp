@@ -57,6 +57,9 @@ class Inbound {
     std::function<void(Notification)> notify;
     /// Voids the region's key on one card and registers it anew; rekeyed() follows.
     std::function<void(std::shared_ptr<Region>, std::uint16_t nic)> rekey;
+    /// What cards wrote to this region on a GPU is to be made visible to its kernels, now. May be
+    /// left out.
+    std::function<void(const Region&)> make_visible{};
     /// An own fence ended this inbound transfer (lease over, peer dead, region released).
     std::function<void(Incarnation peer, TransferId, Error)> broken;
   };
@@ -81,6 +84,8 @@ class Inbound {
   void rekeyed(const std::string& region, std::uint16_t nic, TimePoint now);
   /// The peer is gone or silent: its transfers here are fenced by us and ended.
   void peer_down(Incarnation peer, const Error& error, TimePoint now);
+  /// After its end the incarnation has no question left to repeat: nothing is kept of it.
+  void peer_gone(Incarnation peer);
   /// The region is being released with force: initiators are asked to stop, then fenced.
   void revoke(const std::string& region, TimePoint now);
   /// OPENs are refused from now on.
@@ -93,6 +98,13 @@ class Inbound {
   std::size_t open_count() const { return open_; }
   /// Open ones, and those that ended and still answer by name.
   std::size_t known_count() const { return transfers_.size(); }
+  /// Peers of which anything is kept.
+  std::size_t known_peers() const {
+    std::set<Incarnation> peers(gone_);
+    for (const auto& [peer, newest] : forgotten_opens_) peers.insert(peer);
+    for (const auto& [key, transfer] : transfers_) peers.insert(key.first);
+    return peers.size();
+  }
 
  private:
   using Key = std::pair<Incarnation, TransferId>;
@@ -115,9 +127,11 @@ class Inbound {
     std::uint64_t opened_by = 0;  // the sequence of its Open
     std::string notify;
     std::uint64_t bytes = 0;
-    TimePoint due;                  // lease while open; when to forget once ended
-    std::vector<Handed> handed;     // the region, and the staging memory when slots are lent
-    std::vector<StagingSlot> lent;  // of the staging memory
+    TimePoint due;                     // lease while open; when to forget once ended
+    std::vector<Handed> handed;        // the region, and the staging memory when slots are lent
+    std::vector<StagingSlot> lent;     // of the staging memory
+    bool staged = false;               // nothing goes directly
+    std::vector<LinkId> credit_links;  // of a staged one: it gets its slots again after a fence
     // While fencing:
     std::set<std::uint16_t> reopening;  // cards
     Rekeying rekeying;
@@ -131,6 +145,7 @@ class Inbound {
   void take_inline(const Key& key, const std::string& node, std::uint64_t sequence,
                    const Open& question, RegionUse use, TimePoint now);
   void erase(std::map<Key, Transfer>::iterator transfer);
+  void forget_when_gone(Incarnation peer);
   void set_due(const Key& key, Transfer& transfer, TimePoint due);
   void done(const Key& key, Transfer& transfer, TimePoint now);
   void last_word(const Key& key, Transfer& transfer);
@@ -146,6 +161,10 @@ class Inbound {
   /// The keys of `region` as they are now, for an answer to the transfer's initiator.
   std::vector<RegionKey> hand_keys(Transfer& transfer, std::shared_ptr<Region> region) const;
   std::optional<LentStaging> lend(Transfer& transfer, std::uint32_t slots);
+  std::optional<Error> cannot_stage(const Open& question, const Region& region,
+                                    const std::vector<LinkId>& credit_links) const;
+  void arm_slots(TransferId id, const Transfer& transfer, std::vector<LinkId> credit_links);
+  std::optional<LentStaging> lend_again(TransferId id, Transfer& transfer);
   void let_go(Transfer& transfer);
   static bool quiet(const Transfer& transfer) {
     return transfer.reopening.empty() && transfer.rekeying.empty() && transfer.disarming == 0;
@@ -164,6 +183,7 @@ class Inbound {
   /// By peer: the newest Open of the transfers that were forgotten. An Open with data that is no
   /// newer may be a repetition of one of them, whose data must not be written again.
   std::map<Incarnation, std::uint64_t> forgotten_opens_;
+  std::set<Incarnation> gone_;  // of which transfers are still known
   std::set<std::uint16_t> reopening_;
   Rekeying rekeying_;
   std::map<std::uint64_t, Key> disarming_;  // by tag

@@ -92,6 +92,9 @@ void Outbound::peer_down(const std::string& name, Incarnation peer, const Error&
     if (left == transfers_.end() || left->second.token == 0) continue;
     answered(left->second.token, tl::unexpected(error), tl::unexpected(error), now);
   }
+  // A name may never come again.
+  if (const auto found = nodes_.find(name); gone && found != nodes_.end() && found->second.idle())
+    nodes_.erase(found);
 }
 
 void Outbound::revoked(Incarnation peer, const std::string& region, std::uint64_t epoch,
@@ -171,9 +174,14 @@ void Outbound::finish(Transfer& transfer, TimePoint now) {
   scheduler_.remove(transfer.asked.id);
   grant();
   const TimePoint due = now + options_.fence;
+  const bool write = transfer.asked.direction == Direction::kWrite;
+  if (!write && (*transfer.asked.local)->on_gpu() && port_.make_visible)
+    port_.make_visible(**transfer.asked.local);
   // Delivery completions prove that the bytes are there. The owner's word is needed too where it
-  // has more to do (notify), or where its count cannot be full (re-posted chunks).
-  const bool wait = transfer.resumed || !transfer.asked.notify.empty();
+  // has more to do (notify; make what cards wrote visible to kernels), or where its count cannot be
+  // full (re-posted chunks).
+  const bool invisible = write && transfer.remote_on_gpu && !transfer.staged;
+  const bool wait = transfer.resumed || invisible || !transfer.asked.notify.empty();
   Fin fin{transfer.asked.id, transfer.device};
   if (!wait) {
     tell(transfer, std::move(fin), due);
@@ -201,16 +209,19 @@ void Outbound::copy(Transfer& transfer) {
   const auto& local = transfer.asked.local;
   const auto& other = transfer.asked.copy_target;
   port_.copy({transfer.asked.id, transfer.asked.plan, write ? local : other, write ? other : local,
-              transfer.stop_copy});
+              transfer.stop_copy, transfer.asked.start_after, transfer.asked.record_event});
 }
 
-void Outbound::copied(TransferId id, std::uint64_t bytes, std::uint64_t chunks, TimePoint now) {
+void Outbound::copied(TransferId id, std::uint64_t bytes, std::uint64_t chunks, TimePoint now,
+                      std::optional<Error> error) {
   auto found = transfers_.find(id);
   if (found == transfers_.end()) return;
   Transfer& transfer = found->second;
   transfer.last.completed_bytes = bytes;
   transfer.last.landed = landed_prefix(chunks);
   transfer.last.complete = chunks == transfer.asked.plan->chunks();
+  if (!transfer.last.complete && error && !transfer.reason)
+    return end(transfer, Outcome::kFailed, std::move(error), Remote::kQuiet, now);
   if (!transfer.last.complete)
     return end(transfer, transfer.outcome, transfer.reason, Remote::kQuiet, now);
   if (!transfer.asked.notify.empty())
@@ -221,6 +232,17 @@ void Outbound::copied(TransferId id, std::uint64_t bytes, std::uint64_t chunks, 
 
 // -- the end -------------------------------------------------------------------------------------
 
+Path Outbound::path_of(const Transfer& transfer) {
+  const Admitted& asked = transfer.asked;
+  if (asked.copy_target)
+    return (*asked.local)->on_gpu() || (*asked.copy_target)->on_gpu() ? Path::kLocalKernel
+                                                                      : Path::kLocalCopy;
+  if (transfer.inlined) return Path::kInline;
+  if (transfer.staged) return Path::kStaged;
+  if (transfer.last.packed_bytes > 0) return Path::kPacked;
+  return transfer.remote_on_gpu || (*asked.local)->on_gpu() ? Path::kGpuDirect : Path::kDirect;
+}
+
 TransferResult Outbound::result_of(const Transfer& transfer, TimePoint now) const {
   const Admitted& asked = transfer.asked;
   TransferResult result;
@@ -230,11 +252,7 @@ TransferResult Outbound::result_of(const Transfer& transfer, TimePoint now) cons
   result.remote_region = asked.remote_region;
   result.direction = asked.direction == Direction::kWrite ? "write" : "read";
   result.lane = asked.lane == Lane::kBulk ? "bulk" : "urgent";
-  const bool packed = transfer.last.packed_bytes > 0;
-  result.path = asked.copy_target  ? "copy"
-                : transfer.inlined ? "inline"
-                : packed           ? "packed"
-                                   : "fabric";
+  result.path = name_of(path_of(transfer));
   result.bytes = transfer.last.completed_bytes;
   result.elapsed_us = static_cast<std::uint64_t>(
       std::chrono::duration_cast<std::chrono::microseconds>(now - transfer.started).count());
@@ -302,8 +320,7 @@ void Outbound::tell(const Transfer& transfer, Question question, TimePoint deadl
 
 void Outbound::answered(std::uint64_t token, Result<Answer> answer,
                         Result<std::vector<Peer::PathCard>> links, TimePoint now) {
-  const bool settled = answer || (answer.error().code != ErrorCode::kPeerUnreachable &&
-                                  answer.error().code != ErrorCode::kPeerLeft);
+  const bool settled = answer || !unanswered(answer.error().code);
   if (last_fences_.answered(token, settled)) return;
   auto asked = asked_.find(token);
   if (asked == asked_.end()) return;
@@ -333,6 +350,7 @@ void Outbound::overdue(Transfer& transfer, TimePoint now) {
     return;
   }
   if (now >= transfer.asked.deadline) return stop(transfer, Outcome::kExpired, late(transfer), now);
+  if (transfer.state == State::kOpening && transfer.ask_again) return open(transfer, now);
   if (transfer.state == State::kQueued && nodes_[transfer.asked.node].up)
     return enter(transfer, State::kQueued, transfer.asked.deadline);  // others are before it
   if (transfer.state == State::kQueued)

@@ -8,6 +8,7 @@
 //   copying -> done | cancelled | expired        (both regions on this node)
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -27,7 +28,9 @@
 #include "actors/device/scheduler.hpp"
 #include "actors/device/warm_up.hpp"
 #include "actors/peer/peer.hpp"
+#include "actors/protocol/path.hpp"
 #include "actors/protocol/reply.hpp"
+#include "transport/gpu/event.hpp"
 #include "transport/packing/write_costs.hpp"
 #include "transport/plan/plan.hpp"
 #include "transport/poller/event.hpp"
@@ -49,8 +52,17 @@ struct Admitted {
   std::string notify;
   TimePoint deadline;
   PackingMode packing = PackingMode::kAuto;
-  std::optional<std::size_t> only_link{};  // of a warm-up: the one link that it goes over
+  PathChoice path = PathChoice::kAuto;
+  std::shared_ptr<GpuEvent> start_after{};   // nothing is read before it is done
+  std::shared_ptr<GpuEvent> record_event{};  // recorded behind a copy on this node
+  std::optional<std::size_t> only_link{};    // of a warm-up: the one link that it goes over
 };
+
+/// The peer said neither yes nor no.
+constexpr bool unanswered(ErrorCode code) {
+  return code == ErrorCode::kPeerUnreachable || code == ErrorCode::kPeerLeft ||
+         code == ErrorCode::kPeerDead;
+}
 
 /// A copy that the device's copier thread works on.
 struct CopyTask {
@@ -59,6 +71,8 @@ struct CopyTask {
   std::shared_ptr<RegionUse> source;
   std::shared_ptr<RegionUse> destination;
   std::shared_ptr<std::atomic<bool>> stop;
+  std::shared_ptr<GpuEvent> start_after{};
+  std::shared_ptr<GpuEvent> record_event{};
 };
 
 /// Bytes arrived in a region of ours and its initiator asked for a word to the subscribers.
@@ -102,6 +116,9 @@ class Outbound {
     std::function<void(PollerCommand)> command;
     std::function<void(Incarnation peer, std::uint64_t token, Question, TimePoint deadline)> ask;
     std::function<void(CopyTask)> copy;
+    /// What cards wrote to this region on a GPU is to be made visible to its kernels, now. May be
+    /// left out.
+    std::function<void(const Region&)> make_visible{};
     std::function<void(Notification)> notify;   // of a copy on this node
     std::function<void(TransferResult)> ended;  // the one terminal event
   };
@@ -146,7 +163,8 @@ class Outbound {
                   const std::vector<Peer::PathCard>& links);
   void quantum_done(const QuantumDone& event);
   void idle(const TransferIdle& event, TimePoint now);
-  void copied(TransferId transfer, std::uint64_t bytes, std::uint64_t chunks, TimePoint now);
+  void copied(TransferId transfer, std::uint64_t bytes, std::uint64_t chunks, TimePoint now,
+              std::optional<Error> error = std::nullopt);
 
   void tick(TimePoint now);
   TimePoint next_tick() const;
@@ -183,6 +201,11 @@ class Outbound {
     bool inlined = false;        // the Open carries the data: it may have landed before any answer
     std::size_t link_count = 0;  // to the owner's device
     std::uint64_t pack_below = 0;  // chunks shorter than this are to be packed
+    bool staged = false;           // nothing may go directly
+    bool remote_on_gpu = false;    // the owner's region
+    bool ask_again =
+        false;  // its Open is due later: the owner had no slots, or an event is not done
+    std::optional<Packing> slots;  // of a staged transfer that goes on after a fence
     bool started_poller = false;
     bool resumed = false;         // re-posted chunks carry no immediates: only Fin ends it
     std::optional<Error> reason;  // why it is being stopped; none: a failure to be retried
@@ -209,6 +232,11 @@ class Outbound {
     };
     std::optional<Incarnation> up;
     Queue lanes[2];
+    bool idle() const {
+      return !up && std::ranges::all_of(lanes, [](const Queue& queue) {
+        return queue.waiting.empty() && queue.open == 0;
+      });
+    }
   };
 
   void next_warm_up(WarmUpRun run, TimePoint now);
@@ -220,6 +248,11 @@ class Outbound {
   Node::Queue& queue_of(const Transfer& transfer);
   void open_waiting(Node& node, TimePoint now);
   void open(Transfer& transfer, TimePoint now);
+  std::optional<Error> cannot_go(const Transfer& transfer) const;
+  std::optional<Error> cannot_go(const Transfer& transfer, const OpenOk& answer) const;
+  Result<std::shared_ptr<const Plan>> cut_to_slots(const Plan& plan,
+                                                   std::uint64_t slot_bytes) const;
+  std::uint32_t slots_wanted(const Transfer& transfer) const;
   void copy(Transfer& transfer);
   void finish(Transfer& transfer, TimePoint now);
   void stop(Transfer& transfer, Outcome outcome, Error reason, TimePoint now);
@@ -243,6 +276,7 @@ class Outbound {
   std::uint64_t pack_below(const Transfer& transfer) const;
   bool fits_inline(const Transfer& transfer) const;
   Milliseconds grace_of(const Transfer& transfer, TimePoint now) const;
+  static Path path_of(const Transfer& transfer);
   TransferResult result_of(const Transfer& transfer, TimePoint now) const;
 
   Options options_;

@@ -10,6 +10,9 @@ namespace {
 /// Packing a handful of chunks saves less than its credit's way back costs.
 constexpr std::uint64_t kFewChunks = 8;
 
+/// How often an event that a transfer waits for is looked at.
+constexpr std::chrono::microseconds kEventLook{200};
+
 /// As a packed buffer, a transfer this small fits into a message.
 constexpr std::uint64_t kInlineChunks = 64;
 
@@ -104,8 +107,18 @@ void Outbound::open(Transfer& transfer, TimePoint now) {
   const Admitted& asked = transfer.asked;
   const Plan& plan = *asked.plan;
   const bool write = asked.direction == Direction::kWrite;
-  transfer.pack_below = transfer.inlined ? 0 : pack_below(transfer);
-  const bool counted = write && !transfer.inlined && transfer.pack_below == 0 &&
+  transfer.ask_again = false;
+  transfer.staged = asked.path == PathChoice::kStaged || (*asked.local)->needs_staging();
+  if (auto error = cannot_go(transfer))
+    return end(transfer, Outcome::kFailed, std::move(error), Remote::kQuiet, now);
+  if (asked.start_after) {
+    const auto done = asked.start_after->done();
+    if (!done) return end(transfer, Outcome::kFailed, done.error(), Remote::kQuiet, now);
+    transfer.ask_again = !*done;
+    if (!*done) return enter(transfer, State::kOpening, std::min(asked.deadline, now + kEventLook));
+  }
+  transfer.pack_below = transfer.inlined || transfer.staged ? 0 : pack_below(transfer);
+  const bool counted = write && !transfer.inlined && !transfer.staged && transfer.pack_below == 0 &&
                        plan.chunks() > 0 && plan.chunks() <= options_.counted_chunks;
   Open question;
   question.transfer = asked.id;
@@ -121,9 +134,8 @@ void Outbound::open(Transfer& transfer, TimePoint now) {
   question.notify = asked.notify;
   question.initiator_device = options_.device;
   if (transfer.inlined) question.data = pack_all(plan, (*asked.local)->memory->bytes());
-  if (transfer.pack_below > 0)
-    question.pack_slots = static_cast<std::uint32_t>(std::min<std::uint64_t>(
-        options_.pack_slots, plan.bytes() / (options_.staging_bytes / 2) + 1));
+  question.staged = transfer.staged;
+  if (transfer.pack_below > 0 || transfer.staged) question.pack_slots = slots_wanted(transfer);
   const TimePoint due = std::min(asked.deadline, now + options_.open);
   enter(transfer, State::kOpening, asked.deadline);
   ask(transfer, std::move(question), due);
@@ -137,6 +149,12 @@ void Outbound::opened(Transfer& transfer, Result<Answer>& answer,
     return end(transfer, Outcome::kDone, std::nullopt, Remote::kQuiet, now);
   }
   if (!answer && transfer.inlined) return not_taken(transfer, answer.error(), now);
+  if (!answer && answer.error().code == ErrorCode::kBusy && now < transfer.asked.deadline) {
+    // Staging slots come back as other transfers end.
+    transfer.ask_again = true;
+    return enter(transfer, State::kOpening,
+                 std::min(transfer.asked.deadline, now + options_.retry_backoff));
+  }
   if (!answer) {
     tell(transfer, Fence{transfer.asked.id, "", {}, true}, now + options_.fence);
     const bool late =
@@ -154,6 +172,20 @@ void Outbound::opened(Transfer& transfer, Result<Answer>& answer,
     return end(transfer, Outcome::kFailed, std::move(error), Remote::kQuiet, now);
   }
   transfer.device = ok->device;
+  transfer.staged = transfer.staged || ok->staged;
+  transfer.remote_on_gpu = ok->on_gpu;
+  auto refused = cannot_go(transfer, *ok);
+  if (transfer.staged && !refused) {
+    auto plan = cut_to_slots(*transfer.asked.plan, ok->staging->slot_bytes);
+    if (plan)
+      transfer.asked.plan = std::move(*plan);
+    else
+      refused = plan.error();
+  }
+  if (refused) {
+    tell(transfer, Fence{transfer.asked.id, transfer.device, {}, true}, now + options_.fence);
+    return end(transfer, Outcome::kFailed, std::move(refused), Remote::kQuiet, now);
+  }
   transfer.epoch = ok->epoch;
   transfer.keys = std::move(ok->keys);
   transfer.immediate = ok->immediate;
@@ -170,8 +202,8 @@ void Outbound::opened(Transfer& transfer, Result<Answer>& answer,
   enter(transfer, State::kRunning, transfer.asked.deadline);
   std::optional<Packing> packing;
   if (ok->staging)
-    packing.emplace(
-        Packing{transfer.pack_below, ok->staging->slot_bytes, std::move(ok->staging->slots)});
+    packing.emplace(Packing{transfer.pack_below, ok->staging->slot_bytes,
+                            std::move(ok->staging->slots), transfer.staged});
   port_.command(StartTransfer{transfer.asked.id, transfer.asked.plan, transfer.asked.direction,
                               transfer.asked.lane, (*transfer.asked.local)->local(),
                               paths_over(transfer.links, transfer), transfer.immediate,
@@ -181,12 +213,78 @@ void Outbound::opened(Transfer& transfer, Result<Answer>& answer,
   grant();
 }
 
+std::uint32_t Outbound::slots_wanted(const Transfer& transfer) const {
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(
+      options_.pack_slots, transfer.asked.plan->bytes() / (options_.staging_bytes / 2) + 1));
+}
+
+/// Why a transfer that has to be staged, or was asked to go a certain way, cannot. Before the owner
+/// is asked, and after.
+std::optional<Error> Outbound::cannot_go(const Transfer& transfer) const {
+  const Admitted& asked = transfer.asked;
+  const Region& local = **asked.local;
+  if (!transfer.staged) return std::nullopt;
+  if (asked.path == PathChoice::kGpuDirect)
+    return Error{
+        ErrorCode::kUnsupported,
+        fmt::format("path gpudirect was asked for, and no card of {} reaches the memory of "
+                    "region '{}' on GPU {}: its provider has no FI_HMEM; ask for auto or "
+                    "staged",
+                    options_.device, local.name, local.memory->gpu())};
+  if (asked.direction == Direction::kRead)
+    return Error{ErrorCode::kUnsupported,
+                 fmt::format("a read into region '{}' would have to be staged, and reads are not: "
+                             "let node '{}' write",
+                             local.name, asked.node)};
+  if (options_.staging_bytes == 0)
+    return Error{ErrorCode::kUnsupported,
+                 fmt::format("the transfer has to be staged, and device {} has no staging memory: "
+                             "see fabric.packing, fabric.staging_bytes",
+                             options_.device)};
+  return std::nullopt;
+}
+
+std::optional<Error> Outbound::cannot_go(const Transfer& transfer, const OpenOk& answer) const {
+  const Admitted& asked = transfer.asked;
+  if (transfer.staged && asked.path == PathChoice::kGpuDirect)
+    return Error{ErrorCode::kUnsupported,
+                 fmt::format("path gpudirect was asked for, and no card of node '{}' reaches the "
+                             "memory of region '{}': its provider has no FI_HMEM; ask for auto or "
+                             "staged",
+                             asked.node, asked.remote_region)};
+  if (auto error = cannot_go(transfer)) return error;
+  if (transfer.staged && (!answer.staging || answer.staging->slots.empty()))
+    return Error{ErrorCode::kUnsupported,
+                 fmt::format("the transfer has to be staged, and node '{}' lent no staging slots",
+                             asked.node)};
+  if (asked.path == PathChoice::kGpuDirect && !answer.on_gpu && !(*asked.local)->on_gpu())
+    return Error{ErrorCode::kInvalidArgument,
+                 fmt::format("path gpudirect was asked for, and both regions, '{}' and '{}', are "
+                             "host memory",
+                             (*asked.local)->name, asked.remote_region)};
+  return std::nullopt;
+}
+
+/// The plan with no chunk longer than what a slot takes on both sides.
+Result<std::shared_ptr<const Plan>> Outbound::cut_to_slots(const Plan& plan,
+                                                           std::uint64_t slot_bytes) const {
+  constexpr std::uint64_t kEven = 64 * 1024;  // large pages are cut into even pieces
+  std::uint64_t most = packed_page_most(std::min(slot_bytes, options_.staging_bytes));
+  if (most > kEven) most -= most % kEven;
+  PlanLimits limits = plan.limits();
+  limits.max_chunk_bytes = std::min(limits.max_chunk_bytes, most);
+  if (most == 0)
+    return fail(ErrorCode::kResourceExhausted, "staging slots of {} bytes hold no page",
+                slot_bytes);
+  return Plan::make(plan.layout(), limits);
+}
+
 /// Chunks shorter than this are packed; 0: none.
 std::uint64_t Outbound::pack_below(const Transfer& transfer) const {
   const Admitted& asked = transfer.asked;
   const PackingMode mode = asked.packing == PackingMode::kAuto ? options_.packing : asked.packing;
   if (asked.direction != Direction::kWrite || mode == PackingMode::kNever ||
-      options_.staging_bytes == 0 || asked.plan->chunks() == 0)
+      options_.staging_bytes == 0 || asked.plan->chunks() == 0 || (*asked.local)->on_gpu())
     return 0;
   // Two pages in a slot at least, or there is nothing to be packed.
   const std::uint64_t most = options_.staging_bytes / 2 - kPackedHeaderBytes;
@@ -202,19 +300,19 @@ void Outbound::not_taken(Transfer& transfer, const Error& error, TimePoint now) 
     transfer.inlined = false;
     return open(transfer, now);
   }
-  const bool unanswered =
-      error.code == ErrorCode::kPeerUnreachable || error.code == ErrorCode::kPeerLeft;
-  const bool late = unanswered && now >= transfer.asked.deadline;
+  const bool silent = unanswered(error.code);
+  const bool late = silent && now >= transfer.asked.deadline;
   transfer.reason = error;
   transfer.outcome = late ? Outcome::kExpired : Outcome::kFailed;
   // Refused, nothing was written. Without an answer it may have been, or may be yet.
-  if (unanswered) return fence(transfer, now);
+  if (silent) return fence(transfer, now);
   end(transfer, transfer.outcome, error, Remote::kQuiet, now);
 }
 
 bool Outbound::fits_inline(const Transfer& transfer) const {
   const Admitted& asked = transfer.asked;
   return asked.direction == Direction::kWrite && !asked.only_link &&
+         asked.path == PathChoice::kAuto && !(*asked.local)->on_gpu() &&
          asked.plan->bytes() <= options_.inline_bytes && asked.plan->chunks() > 0 &&
          asked.plan->chunks() <= kInlineChunks && asked.packing == PackingMode::kAuto &&
          (*asked.local)->memory;
@@ -223,6 +321,12 @@ bool Outbound::fits_inline(const Transfer& transfer) const {
 std::vector<RemotePath> Outbound::paths_over(const std::vector<Peer::PathCard>& links,
                                              const Transfer& transfer) {
   std::vector<RemotePath> paths;
+  if (transfer.staged) {
+    for (const auto& link : links) paths.push_back({link.link, 0, 0, link.generation});
+    for (RemotePath& path : paths) reach_staging(path, links, transfer.staging_keys);
+    std::erase_if(paths, [](const RemotePath& path) { return path.staging_key == 0; });
+    return paths;
+  }
   for (const auto& link : links)
     for (const auto& key : transfer.keys)
       if (key.nic == link.remote_nic)

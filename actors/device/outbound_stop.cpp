@@ -17,6 +17,9 @@ void Outbound::stop(Transfer& transfer, Outcome outcome, Error reason, TimePoint
       }
       // No write has left; an OPEN that arrives late is ended by this fence.
       tell(transfer, Fence{transfer.asked.id, "", {}, true}, now + options_.fence);
+      // A peer that stood still may find the OPEN when it goes on, and would hold the pages for the
+      // whole lease.
+      if (unanswered(reason.code) && !transfer.peer_gone) keep_telling(transfer, now);
       return end(transfer, outcome, std::move(reason), Remote::kQuiet, now);
     case State::kFinishing:
       return;  // every byte has landed: the answer, or its deadline, ends it
@@ -98,8 +101,7 @@ void Outbound::fenced(Transfer& transfer, Result<Answer>& answer,
   if (!answer) {
     const ErrorCode code = answer.error().code;
     const bool gone = transfer.peer_gone || code == ErrorCode::kStalePeer;
-    const bool refused =
-        !gone && code != ErrorCode::kPeerUnreachable && code != ErrorCode::kPeerLeft;
+    const bool refused = !gone && !unanswered(code);
     if (!transfer.reason) {
       transfer.reason = answer.error();
       if (transfer.last.error)
@@ -133,8 +135,20 @@ void Outbound::fenced(Transfer& transfer, Result<Answer>& answer,
                             : links.error();
     return fence(transfer, now);
   }
+  if (transfer.staged && !fenced->staging) {
+    transfer.reason = Error{
+        ErrorCode::kResourceExhausted,
+        fmt::format("node '{}' lent no staging slots again after a fence", transfer.asked.node)};
+    transfer.outcome = Outcome::kFailed;
+    return fence(transfer, now);
+  }
   transfer.links = std::move(*links);
   if (!fenced->keys.empty()) transfer.keys = std::move(fenced->keys);
+  if (transfer.staged) {
+    transfer.staging_keys = std::move(fenced->staging->keys);
+    transfer.slots.emplace(
+        Packing{0, fenced->staging->slot_bytes, std::move(fenced->staging->slots), true});
+  }
   if (transfer.failures <= 1) return resume(transfer);
   const auto backoff = options_.retry_backoff * (1u << std::min(transfer.failures, 6u));
   enter(transfer, State::kBackingOff, std::min(transfer.asked.deadline, now + backoff));
@@ -144,7 +158,8 @@ void Outbound::resume(Transfer& transfer) {
   transfer.resumed = true;
   transfer.last.error.reset();
   enter(transfer, State::kRunning, transfer.asked.deadline);
-  port_.command(ResumeTransfer{transfer.asked.id, paths_over(transfer.links, transfer)});
+  port_.command(ResumeTransfer{transfer.asked.id, paths_over(transfer.links, transfer),
+                               std::exchange(transfer.slots, std::nullopt)});
   scheduler_.restart(transfer.asked.id,
                      transfer.asked.plan->bytes() - transfer.last.completed_bytes);
   grant();

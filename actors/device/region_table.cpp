@@ -1,5 +1,6 @@
 #include "actors/device/region_table.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace penstock {
@@ -20,6 +21,13 @@ void Region::set_registered(std::shared_ptr<const RegisteredMemory> local,
   std::lock_guard lock(mutex_);
   local_.swap(local);
   exported_.swap(exported);
+}
+
+bool Region::needs_staging() const {
+  if (!on_gpu()) return false;
+  std::lock_guard lock(mutex_);
+  return std::none_of(exported_.begin(), exported_.end(),
+                      [](const auto& registration) { return registration != nullptr; });
 }
 
 void Region::void_key(std::size_t nic) { set_key(nic, nullptr); }

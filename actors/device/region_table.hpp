@@ -27,6 +27,9 @@ struct Region {
   std::uint64_t shared_offset = 0;  // where it starts in the segment that others map
   std::string client;               // who asked for it
   std::shared_ptr<RegionMemory> memory;
+  /// Host memory that kernels reach: pinned at its first copy to or from a GPU. The copier's, until
+  /// nobody uses the region any more.
+  std::shared_ptr<void> pinned;
   std::atomic<std::uint32_t> uses{0};
   std::atomic<bool> closing{false};
 
@@ -40,6 +43,9 @@ struct Region {
   /// Voids the key that peers hold on this card, then puts `fresh` in its place.
   void void_key(std::size_t nic);
   void set_key(std::size_t nic, std::shared_ptr<MemoryRegistration> fresh);
+  bool on_gpu() const { return memory && memory->gpu() >= 0; }
+  /// No card reaches the memory: its pages cross by staging slots.
+  bool needs_staging() const;
 
  private:
   mutable std::mutex mutex_;

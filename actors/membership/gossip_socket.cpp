@@ -4,25 +4,24 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <array>
 #include <atomic>
 #include <cerrno>
 #include <future>
-#include <map>
 #include <mutex>
-#include <set>
 #include <thread>
 #include <utility>
 #include <zmq.hpp>
 
+#include "actors/membership/dealers.hpp"
+#include "actors/membership/resolver.hpp"
+
 namespace penstock {
 namespace {
 
-constexpr int kFramesQueued = 64;           // per endpoint; heartbeats: more would only be stale
-constexpr std::size_t kMostDealers = 1024;  // endpoints come from outside
-constexpr std::chrono::seconds kDealerIdle{60};
+constexpr int kMostSockets = 4096;
 constexpr Milliseconds kLongestSleep{500};
 constexpr Milliseconds kLeaveWithin{500};
+constexpr Milliseconds kRemoveWithin{2000};
 constexpr Milliseconds kLeaveLinger{200};
 
 std::string port_of(const std::string& endpoint) {
@@ -42,102 +41,50 @@ Result<std::string> advertised(const std::string& bound, const std::string& adve
   return endpoint;
 }
 
-/// Connections to the others, by endpoint; each made when first spoken to.
-class Dealers {
- public:
-  explicit Dealers(zmq::context_t& context) : context_(context) {}
-
-  void send(const std::string& endpoint, const std::vector<std::byte>& frame, TimePoint now) {
-    Dealer* dealer = find(endpoint, now);
-    if (dealer == nullptr) return;
-    dealer->used = now;
-    try {
-      dealer->socket.send(zmq::buffer(frame.data(), frame.size()), zmq::send_flags::dontwait);
-    } catch (const zmq::error_t& e) {
-      spdlog::debug("gossip: frame to {} dropped: {}", endpoint, e.what());
-    }
-  }
-
-  /// Frames already handed over get this long to leave when the sockets close.
-  void linger(Milliseconds time) {
-    for (auto& [endpoint, dealer] : dealers_)
-      dealer.socket.set(zmq::sockopt::linger, static_cast<int>(time.count()));
-  }
-
- private:
-  struct Dealer {
-    zmq::socket_t socket;
-    TimePoint used;
-  };
-
-  Dealer* find(const std::string& endpoint, TimePoint now) {
-    const auto known = dealers_.find(endpoint);
-    if (known != dealers_.end()) return &known->second;
-    if (refused_.contains(endpoint)) return nullptr;
-    std::erase_if(dealers_,
-                  [&](const auto& entry) { return now - entry.second.used > kDealerIdle; });
-    if (dealers_.size() >= kMostDealers) return nullptr;
-    try {
-      return &dealers_.emplace(endpoint, Dealer{connect(endpoint), now}).first->second;
-    } catch (const zmq::error_t& e) {
-      if (refused_.size() >= kMostDealers) refused_.clear();
-      refused_.insert(endpoint);
-      spdlog::warn("gossip: cannot connect to '{}': {}", endpoint, e.what());
-      return nullptr;
-    }
-  }
-
-  zmq::socket_t connect(const std::string& endpoint) {
-    zmq::socket_t socket(context_, zmq::socket_type::dealer);
-    socket.set(zmq::sockopt::linger, 0);
-    socket.set(zmq::sockopt::sndhwm, kFramesQueued);
-    socket.set(zmq::sockopt::immediate, true);
-    socket.set(zmq::sockopt::reconnect_ivl, 50);
-    socket.set(zmq::sockopt::reconnect_ivl_max, 500);
-    socket.set(zmq::sockopt::connect_timeout, 2000);
-    socket.set(zmq::sockopt::heartbeat_ivl, 1000);
-    socket.set(zmq::sockopt::heartbeat_timeout, 3000);
-    socket.set(zmq::sockopt::tcp_keepalive, 1);
-    socket.set(zmq::sockopt::ipv6, true);  // IPv4 goes on working
-    socket.connect(endpoint);
-    return socket;
-  }
-
-  zmq::context_t& context_;
-  std::map<std::string, Dealer> dealers_;
-  std::set<std::string> refused_;  // no endpoint at all: said once, not tried again
-};
+zmq::context_t roomy_context() {
+  zmq::context_t context(1);
+  context.set(zmq::ctxopt::max_sockets, kMostSockets);
+  return context;
+}
 
 }  // namespace
 
 struct GossipSocket::State {
-  Setup setup;
-  zmq::context_t context{1};
-  zmq::socket_t router{context, zmq::socket_type::router};
-  int wake_fd = -1;
-  std::thread thread;
+  using Request = std::function<void(Swim&)>;
 
-  mutable std::mutex mutex;  // for the three below
-  std::vector<std::function<void(StaticMembership&, Dealers&)>> requests;
-  std::vector<MemberChange> members;
+  Setup setup;
+  zmq::context_t context = roomy_context();
+  zmq::socket_t router{context, zmq::socket_type::router};
+  Dealers dealers{context};  // the thread's, once it runs
+  int wake_fd = -1;
+  std::atomic<std::uint32_t> load = 0;
+
+  mutable std::mutex requests_mutex;
+  std::vector<Request> requests;
   bool stopping = false;
+
+  mutable std::mutex swim_mutex;
+  std::unique_ptr<Swim> swim;
+  std::unique_ptr<Resolver> resolver;  // posts requests: goes before them
+  std::thread thread;
 
   ~State() {
     if (wake_fd >= 0) ::close(wake_fd);
   }
 
   Result<void> bind();
+  void make_swim();
   void wake() const;
-  void post(std::function<void(StaticMembership&, Dealers&)> request);
+  void post(Request request);
   void run();
   void wait(TimePoint until);
-  void receive(StaticMembership& membership);
-  bool serve_requests(StaticMembership& membership, Dealers& dealers);
-  void report(StaticMembership& membership);
-  void complain(const StaticMembership& membership);
+  void receive();
+  bool serve_requests();
+  void complain();
 
   std::uint64_t malformed_told = 0;
   bool duplicate_told = false;
+  bool removed_told = false;
 };
 
 Result<void> GossipSocket::State::bind() {
@@ -157,11 +104,27 @@ Result<void> GossipSocket::State::bind() {
   if (!endpoint) return tl::unexpected(endpoint.error());
   setup.self.gossip_endpoint = std::move(*endpoint);
   // What the others would refuse is better refused here.
-  auto readable = decode_member(encode(setup.self));
+  auto readable = store_record(encode(setup.self));
   if (!readable) return tl::unexpected(readable.error());
   wake_fd = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (wake_fd < 0) return fail(ErrorCode::kResourceExhausted, "gossip: eventfd: errno {}", errno);
   return {};
+}
+
+void GossipSocket::State::make_swim() {
+  Swim::Network network;
+  network.send = [this](const std::string& endpoint, const GossipFrame& frame) {
+    dealers.send(endpoint, encode(frame), Clock::now());
+  };
+  network.forget = [this](const std::string& endpoint) { dealers.close(endpoint); };
+  network.resolve = [this](const std::string& seed) { resolver->look_up(seed); };
+  swim = std::make_unique<Swim>(setup.self, setup.options, std::move(network));
+  resolver = std::make_unique<Resolver>(
+      [this](const std::string& seed, std::vector<std::string> endpoints) {
+        post([seed, endpoints = std::move(endpoints)](Swim& swim) {
+          swim.resolved(seed, endpoints, Clock::now());
+        });
+      });
 }
 
 void GossipSocket::State::wake() const {
@@ -169,41 +132,53 @@ void GossipSocket::State::wake() const {
   [[maybe_unused]] const auto written = ::write(wake_fd, &one, sizeof(one));
 }
 
-void GossipSocket::State::post(std::function<void(StaticMembership&, Dealers&)> request) {
+void GossipSocket::State::post(Request request) {
   {
-    const std::lock_guard lock(mutex);
+    const std::lock_guard lock(requests_mutex);
     requests.push_back(std::move(request));
   }
   wake();
 }
 
 void GossipSocket::State::run() {
-  Dealers dealers(context);
-  StaticMembership membership(
-      setup.self, setup.options,
-      {[&](const std::string& endpoint, const std::vector<std::byte>& frame) {
-        dealers.send(endpoint, frame, Clock::now());
-      }});
-  do {
-    // What has arrived is heard before anybody is declared silent: after a long pause of this
-    // process (SIGSTOP) all deadlines are over while the heartbeats wait in the socket.
-    receive(membership);
-    membership.tick(Clock::now());
-    report(membership);
-    complain(membership);
-    wait(membership.next_tick());
-  } while (serve_requests(membership, dealers));
+  bool go_on = true;
+  while (go_on) {
+    std::vector<MemberChange> changes;
+    TimePoint next;
+    {
+      const std::lock_guard lock(swim_mutex);
+      go_on = serve_requests();
+      swim->set_load(load.load(std::memory_order_relaxed));
+      for (const std::string& endpoint : dealers.take_closed())
+        swim->suspect_at(endpoint, Clock::now());
+      // What has arrived is heard before anybody is declared silent: after a long pause of this
+      // process (SIGSTOP) all deadlines are over while answers wait in the socket.
+      receive();
+      swim->tick(Clock::now());
+      changes = swim->take_changes();
+      next = swim->next_tick();
+      complain();
+    }
+    for (MemberChange& change : changes) {
+      spdlog::debug("gossip: member '{}' (incarnation {}) is {}: {}", change.record.node,
+                    change.record.incarnation, name_of(change.state), change.reason);
+      if (setup.changed) setup.changed(std::move(change));
+    }
+    dealers.flush(Clock::now());
+    if (go_on) wait(next);
+  }
   router.close();
 }
 
 void GossipSocket::State::wait(TimePoint until) {
+  std::vector<zmq::pollitem_t> items = {{router.handle(), 0, ZMQ_POLLIN, 0},
+                                        {nullptr, wake_fd, ZMQ_POLLIN, 0}};
+  until = std::min(until, dealers.wait_for(items));
   const TimePoint now = Clock::now();
   // Rounded up: a deadline that is 0.4 ms away must not become a spin.
   const auto left = until <= now                  ? Milliseconds(0)
                     : until - now > kLongestSleep ? kLongestSleep
                                                   : std::chrono::ceil<Milliseconds>(until - now);
-  std::array<zmq::pollitem_t, 2> items = {
-      {{router.handle(), 0, ZMQ_POLLIN, 0}, {nullptr, wake_fd, ZMQ_POLLIN, 0}}};
   try {
     zmq::poll(items.data(), items.size(), left);
   } catch (const zmq::error_t& e) {
@@ -213,7 +188,7 @@ void GossipSocket::State::wait(TimePoint until) {
   [[maybe_unused]] const auto read = ::read(wake_fd, &count, sizeof(count));
 }
 
-void GossipSocket::State::receive(StaticMembership& membership) {
+void GossipSocket::State::receive() {
   constexpr int kFramesAtOnce = 1000;
   for (int i = 0; i < kFramesAtOnce; ++i) {
     zmq::message_t part;
@@ -227,46 +202,37 @@ void GossipSocket::State::receive(StaticMembership& membership) {
       }
       last = !part.more();
     } while (!last);
-    membership.receive(std::span(part.data<std::byte>(), part.size()), Clock::now());
+    swim->receive(std::span(part.data<std::byte>(), part.size()), Clock::now());
   }
 }
 
 /// False: stop.
-bool GossipSocket::State::serve_requests(StaticMembership& membership, Dealers& dealers) {
-  std::vector<std::function<void(StaticMembership&, Dealers&)>> batch;
+bool GossipSocket::State::serve_requests() {
+  std::vector<Request> batch;
   bool stop = false;
   {
-    const std::lock_guard lock(mutex);
+    const std::lock_guard lock(requests_mutex);
     batch.swap(requests);
     stop = stopping;
   }
-  for (const auto& request : batch) request(membership, dealers);
+  for (const auto& request : batch) request(*swim);
   return !stop;
 }
 
-void GossipSocket::State::report(StaticMembership& membership) {
-  const std::vector<MemberChange> changes = membership.take_changes();
-  if (changes.empty()) return;
-  {
-    const std::lock_guard lock(mutex);
-    members = membership.members();
-  }
-  for (const MemberChange& change : changes) {
-    spdlog::debug("gossip: member '{}' (incarnation {}) is {}: {}", change.record.node,
-                  change.record.incarnation, name_of(change.state), change.reason);
-    if (setup.changed) setup.changed(change);
-  }
-}
-
-void GossipSocket::State::complain(const StaticMembership& membership) {
-  if (membership.duplicate_names() > 0 && !std::exchange(duplicate_told, true))
+void GossipSocket::State::complain() {
+  const Swim::Counters& counters = swim->counters();
+  if (counters.duplicate_names > 0 && !std::exchange(duplicate_told, true))
     spdlog::error(
         "gossip: another node calls itself '{}' too and started later; give each node "
         "its own name",
         setup.self.node);
+  if (swim->removed() && !std::exchange(removed_told, true))
+    spdlog::error(
+        "gossip: the others hold this node for gone (an operator removed it, or another process "
+        "took its endpoint); restart it to come back");
   // The first, then each time their number has doubled: a flood does not become a flood of lines.
-  if (membership.malformed_frames() > malformed_told * 2) {
-    malformed_told = membership.malformed_frames();
+  if (counters.malformed_frames > malformed_told * 2) {
+    malformed_told = counters.malformed_frames;
     spdlog::warn("gossip: {} malformed frames dropped so far", malformed_told);
   }
 }
@@ -275,30 +241,37 @@ GossipSocket::GossipSocket() : state_(std::make_unique<State>()) {}
 
 Result<std::unique_ptr<GossipSocket>> GossipSocket::start(Setup setup) {
   std::unique_ptr<GossipSocket> gossip(new GossipSocket);
-  gossip->state_->setup = std::move(setup);
-  auto bound = gossip->state_->bind();
+  State& state = *gossip->state_;
+  state.setup = std::move(setup);
+  auto bound = state.bind();
   if (!bound) return tl::unexpected(bound.error());
-  gossip->state_->thread = std::thread([state = gossip->state_.get()] { state->run(); });
+  state.make_swim();
+  state.thread = std::thread([&state] { state.run(); });
   return gossip;
 }
 
 GossipSocket::~GossipSocket() {
   if (!state_->thread.joinable()) return;
   {
-    const std::lock_guard lock(state_->mutex);
+    const std::lock_guard lock(state_->requests_mutex);
     state_->stopping = true;
   }
   state_->wake();
   state_->thread.join();
+  state_->resolver = nullptr;  // what it still finds has nowhere to go
 }
 
 const MemberRecord& GossipSocket::self() const { return state_->setup.self; }
 
+void GossipSocket::drain() {
+  state_->post([](Swim& swim) { swim.drain(Clock::now()); });
+}
+
 void GossipSocket::leave() {
   auto told = std::make_shared<std::promise<void>>();
   auto done = told->get_future();
-  state_->post([told](StaticMembership& membership, Dealers& dealers) {
-    membership.leave(Clock::now());
+  state_->post([told, &dealers = state_->dealers](Swim& swim) {
+    swim.leave(Clock::now());
     dealers.linger(kLeaveLinger);
     told->set_value();
   });
@@ -306,13 +279,28 @@ void GossipSocket::leave() {
 }
 
 void GossipSocket::suspect(const std::string& node) {
-  state_->post(
-      [node](StaticMembership& membership, Dealers&) { membership.suspect(node, Clock::now()); });
+  state_->post([node](Swim& swim) { swim.suspect(node, Clock::now()); });
+}
+
+Result<void> GossipSocket::remove(const std::string& node, bool force) {
+  auto answer = std::make_shared<std::promise<Result<void>>>();
+  auto done = answer->get_future();
+  state_->post([node, force, answer](Swim& swim) {
+    answer->set_value(swim.remove(node, force, Clock::now()));
+  });
+  if (done.wait_for(kRemoveWithin) != std::future_status::ready)
+    return fail(ErrorCode::kDeadlineExceeded, "gossip did not answer within {} ms; ask again",
+                kRemoveWithin.count());
+  return done.get();
+}
+
+void GossipSocket::set_load(std::uint32_t load) {
+  state_->load.store(load, std::memory_order_relaxed);
 }
 
 std::vector<MemberChange> GossipSocket::members() const {
-  const std::lock_guard lock(state_->mutex);
-  return state_->members;
+  const std::lock_guard lock(state_->swim_mutex);
+  return state_->swim->members();
 }
 
 }  // namespace penstock

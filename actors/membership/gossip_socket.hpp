@@ -1,14 +1,14 @@
 // The gossip socket: a plain thread that owns a ZeroMQ ROUTER for what arrives and one DEALER per
-// endpoint spoken to, and drives a StaticMembership in real time. Frames to an endpoint that is not
-// connected are dropped, never queued.
+// endpoint spoken to, and drives Swim in real time. Names of seeds are looked up elsewhere.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "actors/membership/static_membership.hpp"
+#include "actors/membership/swim.hpp"
 
 namespace penstock {
 
@@ -19,7 +19,7 @@ class GossipSocket {
     /// What the others are told; "" is what was bound. A port of "*" is the bound one.
     std::string advertise;
     MemberRecord self;  // all but gossip_endpoint, which follows from the two above
-    StaticMembership::Options options;
+    Swim::Options options;
     /// Called on the socket's thread, in order; must not block.
     std::function<void(MemberChange)> changed;
   };
@@ -34,10 +34,21 @@ class GossipSocket {
   const MemberRecord& self() const;
 
   // Any thread.
+  /// Tells the others that this node takes no new work (kDraining there). For good. Returns at
+  /// once.
+  void drain();
   /// Tells the others that this node leaves; returns once they were told, after 500 ms at most.
   void leave();
   /// A connection to the node was seen closed: ask it at once.
   void suspect(const std::string& node);
+  /// An operator declares a member gone: kLeft everywhere, for good under its incarnation; if it
+  /// still runs it goes silent. kNotFound for a stranger, kInvalidArgument for ourselves, kBusy for
+  /// a member that answers unless `force`.
+  Result<void> remove(const std::string& node, bool force = false);
+  /// How busy we are (transfers in flight); travels with what is sent anyway. Costs a store.
+  void set_load(std::uint32_t load);
+  /// Everybody known but ourselves, by name; members that ended stay listed for
+  /// `gossip.forget_dead_s`.
   std::vector<MemberChange> members() const;
 
  private:

@@ -19,8 +19,10 @@ struct AdmissionRules {
   std::string node;  // ours
   PlanLimits plan;
   Milliseconds default_deadline{60000};
-  /// Whether a node of that name is or was a member.
-  std::function<bool(const std::string&)> knows_node;
+  /// Whether another node may be given work: it is or was a member, and is not draining.
+  std::function<Result<void>(const std::string&)> takes_work;
+  /// A client's CUDA event on that GPU. May be left out: no event is opened then.
+  std::function<Result<std::shared_ptr<GpuEvent>>(int gpu, const std::string& handle)> open_event{};
 };
 
 /// One Admitted per target, in order, without ids. One plan serves all targets.

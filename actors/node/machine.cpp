@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "transport/fabric/provider.hpp"
+#include "transport/gpu/inventory.hpp"
 #include "transport/topology/core_plan.hpp"
 #include "transport/topology/pairing.hpp"
 #include "transport/topology/topology.hpp"
@@ -58,13 +59,31 @@ Result<std::vector<std::unique_ptr<Nic>>> open_cards(const std::vector<CardReque
   return nics;
 }
 
+/// CUDA's number of the GPU that the device stands for; -1: host memory, or a GPU that this process
+/// cannot use.
+int gpu_of(const DevicePlan& plan) {
+  if (plan.kind != DeviceKind::kGpu) return -1;
+  const Gpu* gpu = gpu_inventory().find(plan.bus);
+  return gpu == nullptr ? -1 : gpu->index;
+}
+
+/// The GPUs that become devices, by bus.
+std::vector<std::string> wanted_gpus(const DeviceSettings& settings) {
+  if (settings.gpu_choice == GpuChoice::kListed) return settings.gpus;
+  std::vector<std::string> wanted;
+  if (settings.gpu_choice == GpuChoice::kAuto)
+    for (const Gpu& gpu : gpu_inventory().gpus) wanted.push_back(gpu.bus_id);
+  return wanted;
+}
+
 /// What the thread asks of one device.
 Poller::Device polled(const DevicePlan& plan, const std::vector<CardOffer>& offers,
                       const PollerOptions& options, const std::shared_ptr<Bell>& bell) {
   std::vector<CardRequest> requests;
   for (const PairedCard& card : plan.cards) {
     const CardOffer& offer = offers[card.offer];
-    requests.push_back({offer.provider, offer.domain, offer.address, offer.numa_node, offer.bus});
+    requests.push_back({offer.provider, offer.domain, offer.address, offer.numa_node, offer.bus,
+                        gpu_of(plan) >= 0});
   }
   Poller::Device device;
   device.options = options;
@@ -89,6 +108,12 @@ std::shared_ptr<LocalDevice> make_device(const DevicePlan& plan, std::size_t ind
   device->name = plan.name;
   device->index = index;
   device->numa_node = memory_node(plan);
+  device->gpu = gpu_of(plan);
+  if (plan.kind == DeviceKind::kGpu && device->gpu < 0)
+    spdlog::warn("{}: GPU {} cannot be used ({}): the device serves host memory only", plan.name,
+                 plan.bus,
+                 gpu_inventory().why_none.empty() ? "it is hidden from this process"
+                                                  : gpu_inventory().why_none);
   std::vector<InboundCard> inbound;
   for (std::size_t i = 0; i < poller->nic_count(); ++i) {
     Nic& nic = poller->nic(i);
@@ -134,6 +159,10 @@ std::string describe(const DevicePlan& plan, const LocalDevice& device, const Co
                   poller.cpu < 0 ? "not pinned" : fmt::format("on core {}", poller.cpu));
   if (poller.devices.size() > 1)
     text += fmt::format(", shared by {} devices", poller.devices.size());
+  if (!plan.bus.empty()) text += fmt::format(", GPU {}", plan.bus);
+  if (const Gpu* gpu = device.gpu >= 0 ? gpu_inventory().find(plan.bus) : nullptr)
+    text += fmt::format(" ({}, {})", gpu->name,
+                        device.poller->nic(0).info().gpu_memory ? "gpudirect" : "staged");
   text += '\n';
   for (std::size_t i = 0; i < plan.cards.size(); ++i) {
     const CardOffer& offer = offers[plan.cards[i].offer];
@@ -173,10 +202,8 @@ Result<Machine> open_machine(const Settings& settings) {
   const PollerOptions options = poller_options(settings.fabric, settings.timeouts);
   auto offers = choose_cards(settings.fabric);
   if (!offers) return tl::unexpected(offers.error());
-  const bool listed = settings.devices.gpu_choice == GpuChoice::kListed;
   auto plans =
-      pair_devices(*topology, *offers, listed ? settings.devices.gpus : std::vector<std::string>{},
-                   overrides_of(settings));
+      pair_devices(*topology, *offers, wanted_gpus(settings.devices), overrides_of(settings));
   if (!plans) return tl::unexpected(plans.error());
   const CorePlan cores =
       plan_cores(*topology, *plans, {settings.devices.pollers, settings.devices.pin});

@@ -3,12 +3,16 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <optional>
 #include <set>
 #include <utility>
 
 #include "actors/messages.hpp"
+#include "actors/node/drain.hpp"
+#include "actors/node/gather.hpp"
+#include "actors/node/member_report.hpp"
 #include "actors/node/status_report.hpp"
 #include "actors/peer/peer_actor.hpp"
 
@@ -17,12 +21,25 @@ namespace {
 
 constexpr Milliseconds kReleaseLook{20};
 constexpr Milliseconds kDrainLook{20};
-constexpr Milliseconds kSnapshotDeadline{2000};
+/// How long the others need to hear that we drain, and their transfers to come in.
+constexpr Milliseconds kDrainSettle{500};
+constexpr Milliseconds kForgetLook{10000};
+
+/// A member that takes part, so that there is a peer for it.
+bool is_here(MemberState state) {
+  return state != MemberState::kLeft && state != MemberState::kDead;
+}
 
 std::vector<std::string> devices_of(const MemberRecord& record) {
   std::set<std::string> devices;
   for (const MemberCard& card : record.cards) devices.insert(card.device);
   return {devices.begin(), devices.end()};
+}
+
+Result<std::shared_ptr<GpuEvent>> open_client_event(int gpu, const std::string& handle) {
+  GpuEventHandle event;
+  std::memcpy(event.handle.data(), handle.data(), std::min(handle.size(), event.handle.size()));
+  return import_gpu_event(gpu, event);
 }
 
 class NodeActor : public caf::event_based_actor {
@@ -34,7 +51,8 @@ class NodeActor : public caf::event_based_actor {
         // Ids of one run start at its incarnation's low bits, so that they differ between runs.
         ledger_(setup_.ledger, (setup_.incarnation & 0xffffff) << 32 | 1),
         events_(setup_.events_kept, setup_.send),
-        jobs_(setup_.node, setup_.segments, setup_.regions, setup_.devices, setup_.limits) {}
+        jobs_(setup_.node, setup_.segments, setup_.regions, setup_.devices, setup_.limits,
+              setup_.descriptors) {}
 
   caf::behavior make_behavior() override {
     return {
@@ -50,10 +68,15 @@ class NodeActor : public caf::event_based_actor {
         [this](const MemberChanged& changed) { member_changed(changed.change); },
         [this](const PeerReady& ready) { peer_ready(ready); },
         [this](StrangerSpoke& spoke) { stranger_spoke(spoke.message); },
-        [this](const PeerTrouble& trouble) { setup_.suspect(trouble.node); },
+        [this](const PeerTrouble& trouble) {
+          spdlog::debug("a link to {} failed: membership asks it at once", trouble.node);
+          setup_.suspect(trouble.node);
+        },
         [this](const CheckReleases&) { check_releases(); },
-        [this](const Drain&) { return drain(); },
+        [this](const BeginDrain&) { return drain(); },
         [this](const DrainCheck&) { drain_check(); },
+        [this](const DrainAsked& asked) { drain_asked(asked); },
+        [this](const ForgetDeparted&) { forget_departed(); },
         [this](const CancelAll&) { cancel_all(); },
     };
   }
@@ -62,8 +85,10 @@ class NodeActor : public caf::event_based_actor {
   struct Member {
     MemberRecord record;
     MemberState state = MemberState::kAlive;
+    bool here = false;  // takes part
     bool connected = false;
-    caf::actor peer;
+    caf::actor peer;     // none when it is not here, or speaks another version than we do
+    TimePoint departed;  // when it is not here any more
   };
   struct Release {
     std::shared_ptr<Region> region;
@@ -97,14 +122,15 @@ class NodeActor : public caf::event_based_actor {
         {"node", setup_.node},
         {"incarnation", setup_.incarnation},
         {"service_version", setup_.service_version},
-        {"devices", std::move(devices)}});
+        {"devices", std::move(devices)},
+        {"descriptor_socket", setup_.descriptors ? setup_.descriptors->path().string() : ""}});
   }
   void handle(const ClientId& client, std::uint64_t id, const AllocateRequest& request) {
-    if (draining_) return refuse(client, id, draining_error());
+    if (drain_) return refuse(client, id, draining_error());
     jobs_.allocate(request, client, reply_later(client, id));
   }
   void handle(const ClientId& client, std::uint64_t id, const RegisterRequest& request) {
-    if (draining_) return refuse(client, id, draining_error());
+    if (drain_) return refuse(client, id, draining_error());
     jobs_.register_shared(request, client, reply_later(client, id));
   }
   void handle(const ClientId& client, std::uint64_t id, const FillRequest& request) {
@@ -149,11 +175,24 @@ class NodeActor : public caf::event_based_actor {
             fmt::format("node '{}' is draining: send new work to another node", setup_.node)};
   }
 
+  Result<void> takes_work(const std::string& name) const {
+    const auto found = members_.find(name);
+    if (found == members_.end())
+      return fail(ErrorCode::kNotFound,
+                  "no node '{}' is known here: `nodes` lists the members; check gossip.members",
+                  name);
+    if (found->second.state == MemberState::kDraining)
+      return fail(ErrorCode::kDraining, "node '{}' is draining: send new work to another node",
+                  name);
+    return {};
+  }
+
   void handle(const ClientId& client, std::uint64_t id, const TransferRequest& request) {
-    if (draining_) return refuse(client, id, draining_error());
+    if (drain_) return refuse(client, id, draining_error());
     const TimePoint now = Clock::now();
     const AdmissionRules rules{setup_.node, setup_.plan, setup_.default_deadline,
-                               [this](const std::string& name) { return members_.contains(name); }};
+                               [this](const std::string& name) { return takes_work(name); },
+                               open_client_event};
     // All are checked before any is accepted. Those with a known key were accepted before.
     std::vector<std::vector<Admitted>> admitted(request.transfers.size());
     std::size_t fresh = 0;
@@ -177,6 +216,7 @@ class NodeActor : public caf::event_based_actor {
       for (TransferId transfer : accept(client, request.transfers[i].key, admitted[i], accepted))
         ids.push_back(transfer);
     ok(client, id, {{"ids", std::move(ids)}});
+    setup_.set_load(static_cast<std::uint32_t>(ledger_.in_flight()));
     for (Admit& admit : accepted) {
       const std::size_t device = (*admit.admitted->local)->device_index;
       tell(children_.devices[device], std::move(admit));
@@ -214,6 +254,7 @@ class NodeActor : public caf::event_based_actor {
     const ClientId client = entry->client;
     auto event = transfer_event(result, events_.next());
     ledger_.end(std::move(result), Clock::now());
+    setup_.set_load(static_cast<std::uint32_t>(ledger_.in_flight()));
     events_.publish(Topic::kTransfers, std::move(event), &client);
   }
 
@@ -240,6 +281,10 @@ class NodeActor : public caf::event_based_actor {
   }
 
   void cancel_all() {
+    if (drain_) {
+      drain_->shut();
+      refuse_opens();
+    }
     for (TransferId transfer : ledger_.newest(setup_.transfers_in_flight))
       if (const auto* entry = ledger_.find(transfer); entry && !entry->result)
         tell(children_.devices[entry->device], CancelTransfer{transfer});
@@ -255,48 +300,14 @@ class NodeActor : public caf::event_based_actor {
 
   // -- what is going on --------------------------------------------------------------------------
 
-  /// Asks every device and card, then goes on with the answers; one that does not answer in time is
-  /// left out.
-  void gather(std::function<void(const Gathered&)> then) {
-    auto gathered = std::make_shared<Gathered>();
-    auto waiting = std::make_shared<std::size_t>(1);
-    auto answered = [waiting, gathered, then = std::move(then)] {
-      if (--*waiting == 0) then(*gathered);
-    };
-    gathered->devices.resize(children_.devices.size());
-    gathered->nics.resize(children_.nics.size());
-    for (std::size_t d = 0; d < children_.devices.size(); ++d) {
-      ++*waiting;
-      request(children_.devices[d], kSnapshotDeadline, AskSnapshot{})
-          .then(
-              [=](const DeviceSnapshot& snapshot) {
-                gathered->devices[d] = snapshot;
-                answered();
-              },
-              [=](const caf::error&) { answered(); });
-      gathered->nics[d].resize(children_.nics[d].size());
-      for (std::size_t n = 0; n < children_.nics[d].size(); ++n) {
-        ++*waiting;
-        request(children_.nics[d][n], kSnapshotDeadline, AskNicHealth{})
-            .then(
-                [=](const NicHealth& health) {
-                  gathered->nics[d][n] = health;
-                  answered();
-                },
-                [=](const caf::error&) { answered(); });
-      }
-    }
-    answered();
-  }
-
   void handle(const ClientId& client, std::uint64_t id, const StatusRequest&) {
-    gather([this, client, id](const Gathered& gathered) {
+    gather(*this, children_, [this, client, id](const Gathered& gathered) {
       nlohmann::json body = device_report(setup_.devices, gathered);
       body["node"] = setup_.node;
       body["incarnation"] = setup_.incarnation;
       body["service_version"] = setup_.service_version;
       body["provider"] = setup_.provider;
-      body["draining"] = draining_;
+      body["draining"] = drain_.has_value();
       body["uptime_s"] =
           std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - started_).count();
       const auto& totals = ledger_.totals();
@@ -313,7 +324,7 @@ class NodeActor : public caf::event_based_actor {
   void handle(const ClientId& client, std::uint64_t id, const TransfersRequest& request) {
     ledger_.forget(Clock::now());
     const auto ids = request.ids.empty() ? ledger_.newest(request.limit) : request.ids;
-    gather([this, client, id, ids](const Gathered& gathered) {
+    gather(*this, children_, [this, client, id, ids](const Gathered& gathered) {
       const auto running = states_of(gathered);
       nlohmann::json transfers = nlohmann::json::array();
       for (TransferId transfer : ids) {
@@ -339,20 +350,14 @@ class NodeActor : public caf::event_based_actor {
     nlohmann::json nodes = nlohmann::json::array();
     nodes.push_back({{"name", setup_.node},
                      {"incarnation", setup_.incarnation},
-                     {"state", draining_ ? "draining" : "self"}});
-    for (const auto& [name, member] : members_) {
-      const bool alive = member.state == MemberState::kAlive;
-      nodes.push_back({{"name", name},
-                       {"incarnation", member.record.incarnation},
-                       {"state", !alive             ? name_of(member.state)
-                                 : member.connected ? "connected"
-                                                    : "connecting"},
-                       {"provider", member.record.provider},
-                       {"service_version", member.record.service_version},
-                       {"request_endpoint", member.record.request_endpoint},
-                       {"gossip_endpoint", member.record.gossip_endpoint},
-                       {"cards", member.record.cards.size()}});
-    }
+                     {"state", drain_ ? "draining" : "self"},
+                     {"wire_version", setup_.peer.wire_version},
+                     {"provider", setup_.provider},
+                     {"service_version", setup_.service_version}});
+    const auto seen = setup_.members();
+    for (const auto& [name, member] : members_)
+      nodes.push_back(member_report(
+          {member.record, member.state, member.connected, setup_.peer.wire_version}, seen));
     ok(client, id, {{"nodes", std::move(nodes)}});
   }
 
@@ -364,38 +369,52 @@ class NodeActor : public caf::event_based_actor {
       spdlog::error("another node calls itself '{}' too: {}", record.node, change.reason);
       return;
     }
+    if (!is_here(change.state)) return member_departed(change);
     Member& member = members_[record.node];
-    if (change.state == MemberState::kAlive) {
-      if (member.peer && member.record.incarnation != record.incarnation)
-        part(member, {ErrorCode::kStalePeer, "node '" + record.node + "' restarted"}, true);
-      member.record = record;
-      member.state = MemberState::kAlive;
-      if (member.peer) return;  // known already: its record was renewed
-      spdlog::info("member {} (incarnation {:x}) is alive: {}", record.node, record.incarnation,
-                   change.reason);
-      meet(member);
-    } else {
-      if (member.record.incarnation != record.incarnation) return;  // replaced already
-      spdlog::info("member {} (incarnation {:x}) is {}: {}", record.node, record.incarnation,
-                   name_of(change.state), change.reason);
-      member.state = change.state;
-      part(member,
-           {change.gone && change.state == MemberState::kDead ? ErrorCode::kStalePeer
-                                                              : ErrorCode::kPeerLeft,
-            fmt::format("node '{}' {}: {}", record.node,
-                        change.state == MemberState::kLeft ? "left" : "is dead", change.reason)},
-           change.gone);
-    }
-    events_.publish(Topic::kMembers,
-                    {{"event", change.state == MemberState::kAlive  ? "member_joined"
-                               : change.state == MemberState::kLeft ? "member_left"
-                                                                    : "member_dead"},
-                     {"node", record.node},
-                     {"incarnation", record.incarnation},
-                     {"reason", change.reason}});
+    if (member.record.incarnation != 0 && member.record.incarnation != record.incarnation)
+      part(member, {ErrorCode::kStalePeer, "node '" + record.node + "' restarted"}, true);
+    const bool drained = member.here && member.state == MemberState::kDraining;
+    member.record = record;
+    member.state = change.state;
+    if (!member.here) meet(member, change.reason);
+    if (change.state == MemberState::kDraining && !drained)
+      member_event("draining", record, change.reason);
   }
 
-  void meet(Member& member) {
+  void member_departed(const MemberChange& change) {
+    const MemberRecord& record = change.record;
+    const auto found = members_.find(record.node);
+    if (found == members_.end() || found->second.record.incarnation != record.incarnation)
+      return;  // never seen, or replaced already
+    Member& member = found->second;
+    const bool left = change.state == MemberState::kLeft;
+    const bool was_here = member.here;
+    member.state = change.state;
+    const ErrorCode code = left          ? ErrorCode::kPeerLeft
+                           : change.gone ? ErrorCode::kStalePeer
+                                         : ErrorCode::kPeerDead;
+    part(member,
+         {code,
+          fmt::format("node '{}' {}: {}", record.node, left ? "left" : "is dead", change.reason)},
+         change.gone);
+    if (was_here) member_event(left ? "left" : "dead", record, change.reason);
+  }
+
+  void member_event(std::string_view kind, const MemberRecord& record, const std::string& reason) {
+    spdlog::info("member {} (incarnation {:x}) {}: {}", record.node, record.incarnation, kind,
+                 reason);
+    events_.publish(Topic::kMembers,
+                    penstock::member_event(kind, record.node, record.incarnation, reason));
+  }
+
+  void meet(Member& member, const std::string& reason) {
+    member.here = true;
+    member_event("joined", member.record, reason);
+    if (!compatible(member.record.wire_version, setup_.peer.wire_version))
+      return spdlog::error(
+          "node {} speaks version {} of the fabric metadata, we speak {}: nodes at most one apart "
+          "work together, upgrade the older one",
+          member.record.node, member.record.wire_version, setup_.peer.wire_version);
     PeerActorSetup peer;
     peer.record = member.record;
     peer.options = setup_.peer;
@@ -404,13 +423,13 @@ class NodeActor : public caf::event_based_actor {
     peer.nics = children_.nics;
     peer.node = caf::actor(this);
     peer.regions = setup_.regions;
-    member.connected = false;
     member.peer = spawn_peer(system(), std::move(peer));
     for (const auto& device : children_.devices)
       tell(device, PeerKnown{member.record.incarnation, member.peer});
   }
 
   void on_exit() override {
+    forgetting_ = true;  // nobody will look
     for (auto& [name, member] : members_)
       part(member, {ErrorCode::kPeerLeft, "this node is shutting down"}, false);
     // Jobs hold this actor, and devices do: without this nobody would ever be destroyed, or we
@@ -419,13 +438,33 @@ class NodeActor : public caf::event_based_actor {
     children_ = {};
   }
 
+  /// Also of one that is apart already, once it is known to be gone: what was kept for its return
+  /// goes then.
   void part(Member& member, const Error& error, bool gone) {
-    if (!member.peer) return;
+    if (std::exchange(member.here, false)) {
+      member.departed = Clock::now();
+      if (!forgetting_) tell_at(this, member.departed + kForgetLook, ForgetDeparted{});
+      forgetting_ = true;
+    }
+    if (!member.peer && !gone) return;
     for (const auto& device : children_.devices)
       tell(device, PeerDown{member.record.node, member.record.incarnation, error, gone});
-    tell(member.peer, PeerClose{error});
+    if (member.peer) tell(member.peer, PeerClose{error});
     member.peer = nullptr;
     member.connected = false;
+  }
+
+  void forget_departed() {
+    const TimePoint now = Clock::now();
+    forgetting_ = false;
+    for (auto entry = members_.begin(); entry != members_.end();) {
+      Member& member = entry->second;
+      const bool old = !member.here && now - member.departed >= setup_.departed_kept;
+      if (old) part(member, {ErrorCode::kPeerDead, "forgotten"}, true);
+      forgetting_ = forgetting_ || (!member.here && !old);
+      entry = old ? members_.erase(entry) : std::next(entry);
+    }
+    if (forgetting_) tell_at(this, now + kForgetLook, ForgetDeparted{});
   }
 
   void peer_ready(const PeerReady& ready) {
@@ -450,23 +489,72 @@ class NodeActor : public caf::event_based_actor {
 
   // -- drain -------------------------------------------------------------------------------------
 
+  void handle(const ClientId& client, std::uint64_t id, const DrainRequest& request) {
+    if (request.node.empty() || request.node == setup_.node) {
+      if (!setup_.drain_asked)
+        return refuse(client, id, {ErrorCode::kUnsupported, "this service runs inside a program"});
+      setup_.drain_asked(Milliseconds(request.deadline_ms));
+      return ok(client, id, nlohmann::json::object());
+    }
+    const auto found = members_.find(request.node);
+    if (found == members_.end()) return refuse(client, id, takes_work(request.node).error());
+    const Member& member = found->second;
+    if (!member.peer)
+      return refuse(
+          client, id,
+          {member.state == MemberState::kDead ? ErrorCode::kPeerDead : ErrorCode::kPeerLeft,
+           fmt::format("node '{}' is not here ({})", request.node, name_of(member.state))});
+    if (std::min(member.record.wire_version, setup_.peer.wire_version) < kDrainNodeVersion)
+      return refuse(client, id,
+                    {ErrorCode::kUnsupported,
+                     fmt::format("node '{}' speaks version {}, which cannot be asked: send it "
+                                 "SIGTERM, or ask it through its own service",
+                                 request.node, member.record.wire_version)});
+    tell(member.peer, AskDrain{client, id, request.deadline_ms});
+  }
+
+  void drain_asked(const DrainAsked& asked) {
+    spdlog::info("node {} asks this one to drain", asked.from);
+    if (setup_.drain_asked) setup_.drain_asked(asked.deadline);
+  }
+
+  void handle(const ClientId& client, std::uint64_t id, const RemoveRequest& request) {
+    if (request.node == setup_.node)
+      return refuse(client, id,
+                    {ErrorCode::kInvalidArgument, "a node does not remove itself: drain it"});
+    if (auto removed = setup_.remove(request.node, request.force); !removed)
+      return refuse(client, id, removed.error());
+    ok(client, id, nlohmann::json::object());
+  }
+
   caf::response_promise drain() {
-    draining_ = true;
-    for (const auto& device : children_.devices) tell(device, DrainDevice{});
+    if (!drain_) {
+      const bool alone = std::ranges::none_of(
+          members_, [](const auto& entry) { return entry.second.peer != nullptr; });
+      drain_.emplace(alone ? Milliseconds(0) : kDrainSettle);
+      setup_.announce_drain();
+      events_.publish(Topic::kMembers, penstock::member_event("draining", setup_.node,
+                                                              setup_.incarnation, "asked to"));
+    }
     drained_ = make_response_promise();
     tell(caf::actor(this), DrainCheck{});
     return *drained_;
   }
 
   void drain_check() {
-    gather([this](const Gathered& gathered) {
+    gather(*this, children_, [this](const Gathered& gathered) {
       std::size_t inbound = 0;
       for (const auto& device : gathered.devices) inbound += device.inbound;
-      if (ledger_.in_flight() > 0 || inbound > 0)
-        return tell_at(this, Clock::now() + kDrainLook, DrainCheck{});
+      const auto next = drain_->look(ledger_.in_flight() > 0 || inbound > 0, Clock::now());
+      if (next == Drain::Next::kShut) refuse_opens();
+      if (next != Drain::Next::kDone) return tell_at(this, Clock::now() + kDrainLook, DrainCheck{});
       if (drained_) drained_->deliver(true);
       drained_.reset();
     });
+  }
+
+  void refuse_opens() {
+    for (const auto& device : children_.devices) tell(device, DrainDevice{});
   }
 
   NodeActorSetup setup_;
@@ -477,7 +565,8 @@ class NodeActor : public caf::event_based_actor {
   RegionJobs jobs_;
   std::map<std::string, Member> members_;
   std::vector<Release> releases_;
-  bool draining_ = false;
+  bool forgetting_ = false;  // a look is due
+  std::optional<Drain> drain_;
   std::optional<caf::response_promise> drained_;
 };
 

@@ -34,10 +34,24 @@ struct NodeActorSetup {
   std::size_t events_kept = 10000;
   Ledger::Options ledger;
   RegionLimits limits;
+  std::shared_ptr<DescriptorSocket> descriptors;  // null: there is none
   Peer::Options peer;
   EventLog::Send send;  // the gateway's
+  // -- membership ---------------------------------------------------------------------------------
   /// The data plane saw a link to this node fail: membership should look at once.
   std::function<void(const std::string& node)> suspect;
+  /// The others shall know that this node drains.
+  std::function<void()> announce_drain;
+  /// A member is struck off; kBusy when it answers, unless with `force`.
+  std::function<Result<void>(const std::string& node, bool force)> remove;
+  /// How many transfers are in flight here, for the others to know.
+  std::function<void(std::uint32_t)> set_load;
+  /// As membership sees them now, suspects and loads too.
+  std::function<std::vector<MemberChange>()> members;
+  /// The process shall drain and end; a deadline of 0 is the node's own. Empty: it cannot.
+  std::function<void(Milliseconds deadline)> drain_asked;
+  /// A member that left or died is listed for so long.
+  Milliseconds departed_kept{600'000};
 };
 
 /// The actors that the node actor talks to; they exist only after it, so they come by message.

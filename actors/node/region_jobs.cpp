@@ -2,11 +2,17 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
+#include <map>
 #include <optional>
 #include <thread>
 #include <utility>
 
+#include "actors/node/gpu_device.hpp"
 #include "actors/node/registration.hpp"
+#include "transport/gpu/gpu_memory.hpp"
+#include "transport/gpu/gpu_pattern.hpp"
+#include "transport/gpu/inventory.hpp"
 #include "transport/memory/pattern.hpp"
 
 namespace penstock {
@@ -15,10 +21,62 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::size_t kFillSlice = 16u << 20;
+constexpr std::size_t kGpuFillSlice = std::size_t{1} << 30;
+
+tl::unexpected<Error> no_descriptors() {
+  return fail(ErrorCode::kUnsupported, "this service has no descriptor socket: see its log");
+}
+
+struct OfferedDescriptor {
+  std::uint64_t token = 0;
+  std::uint64_t allocation_bytes = 0;
+  std::uint64_t offset = 0;
+};
+
+Result<OfferedDescriptor> offer_descriptor(const std::string& name, RegionTable& regions,
+                                           DescriptorSocket* descriptors) {
+  if (descriptors == nullptr) return no_descriptors();
+  const auto use = regions.use(name);
+  if (!use) return tl::unexpected(use.error());
+  const auto* memory = dynamic_cast<const GpuMemory*>((*use)->memory.get());
+  if (memory == nullptr) return fail(ErrorCode::kUnsupported, "it is no memory of a GPU");
+  auto handle = memory->descriptor();
+  if (!handle) return tl::unexpected(handle.error());
+  const auto token = descriptors->offer(std::move(handle->fd));
+  if (!token) return tl::unexpected(token.error());
+  return OfferedDescriptor{*token, handle->allocation_bytes, handle->offset};
+}
 
 std::optional<Error> lost_while_used(const Region& region) {
   if (!region.memory->lost()) return std::nullopt;
   return lost_error(region);
+}
+
+/// In slices, so that a stop is seen soon.
+std::optional<Error> fill_slices(const Region& region, std::span<std::byte> memory,
+                                 const FillRequest& request, const std::atomic<bool>& stopping) {
+  const std::size_t slice = region.on_gpu() ? kGpuFillSlice : kFillSlice;
+  for (std::size_t at = 0; at < memory.size() && !stopping.load(); at += slice) {
+    const std::size_t length = std::min(slice, memory.size() - at);
+    if (!region.on_gpu()) {
+      fill_pattern(memory.subspan(at, length), request.seed, request.offset + at);
+      continue;
+    }
+    const auto filled = fill_gpu_pattern(*region.memory, request.offset + at, length, request.seed);
+    if (!filled) return filled.error();
+  }
+  return std::nullopt;
+}
+
+std::optional<Error> digest_on_gpu(const Region& region, const DigestRequest& request,
+                                   std::vector<std::uint64_t>& digests) {
+  std::vector<std::uint64_t> offsets(digests.size());
+  for (std::size_t i = 0; i < offsets.size(); ++i)
+    offsets[i] =
+        request.offset + (request.pages.empty() ? i : request.pages[i]) * request.page_bytes;
+  const auto digested = digest_gpu_pages(*region.memory, request.page_bytes, offsets, digests);
+  if (!digested) return digested.error();
+  return std::nullopt;
 }
 
 nlohmann::json binary_of(const std::vector<std::uint64_t>& values) {
@@ -30,43 +88,54 @@ nlohmann::json binary_of(const std::vector<std::uint64_t>& values) {
 }  // namespace
 
 nlohmann::json to_json(const Region& region) {
-  return {{"name", region.name},
-          {"epoch", region.epoch},
-          {"bytes", region.bytes},
-          {"device", region.device},
-          {"kind", "host"},
-          {"shared_name", region.memory->shared_name()},
-          {"shared_offset", region.shared_offset},
-          {"owner", region.client_owned ? "client" : "service"},
-          {"uses", region.uses.load()},
-          {"closing", region.closing.load()}};
+  nlohmann::json json{{"name", region.name},
+                      {"epoch", region.epoch},
+                      {"bytes", region.bytes},
+                      {"device", region.device},
+                      {"kind", region.on_gpu() ? "cuda" : "host"},
+                      {"shared_name", region.memory->shared_name()},
+                      {"shared_offset", region.shared_offset},
+                      {"owner", region.client_owned ? "client" : "service"},
+                      {"uses", region.uses.load()},
+                      {"closing", region.closing.load()}};
+  if (!region.on_gpu()) return json;
+  json["gpu"] = region.memory->gpu();
+  json["reach"] = region.needs_staging() ? "staged" : "gpudirect";
+  if (const Gpu* gpu = require_gpu(region.memory->gpu()).value_or(nullptr))
+    json["gpu_bus"] = gpu->bus_id;
+  // For whoever wants to map it. A client's own memory cannot be passed on, and need not be.
+  const auto* memory = dynamic_cast<const GpuMemory*>(region.memory.get());
+  const auto handle = memory != nullptr ? memory->ipc_handle()
+                                        : Result<GpuIpcHandle>(fail(ErrorCode::kUnsupported, ""));
+  if (!handle) return json;
+  const auto* bytes = reinterpret_cast<const std::uint8_t*>(handle->handle.data());
+  json["ipc_handle"] =
+      nlohmann::json::binary(std::vector<std::uint8_t>(bytes, bytes + GpuIpcHandle::kBytes));
+  json["ipc_offset"] = handle->offset;
+  return json;
 }
 
 RegionJobs::RegionJobs(std::string node, std::string segments, std::shared_ptr<RegionTable> regions,
-                       std::vector<std::shared_ptr<LocalDevice>> devices, RegionLimits limits)
+                       std::vector<std::shared_ptr<LocalDevice>> devices, RegionLimits limits,
+                       std::shared_ptr<DescriptorSocket> descriptors)
     : node_(std::move(node)),
       segments_(std::move(segments)),
       regions_(std::move(regions)),
       devices_(std::move(devices)),
-      limits_(limits) {}
+      limits_(limits),
+      descriptors_(std::move(descriptors)) {}
 
-Result<std::shared_ptr<LocalDevice>> RegionJobs::choose(const std::string& name,
-                                                        std::uint64_t bytes) const {
-  if (limits_.bytes != 0) {
-    std::uint64_t used = 0;
-    for (const auto& region : regions_->list()) used += region->bytes;
-    if (bytes > limits_.bytes || used > limits_.bytes - bytes)
-      return fail(ErrorCode::kResourceExhausted,
-                  "{} bytes asked for, {} of {} are taken (limits.region_bytes)", bytes, used,
-                  limits_.bytes);
-  }
-  if (name.empty()) {
-    // The device with the fewest bytes so far, so that regions spread over NUMA nodes.
-    std::vector<std::uint64_t> used(devices_.size(), 0);
-    for (const auto& region : regions_->list()) used[region->device_index] += region->bytes;
-    return devices_[static_cast<std::size_t>(std::min_element(used.begin(), used.end()) -
-                                             used.begin())];
-  }
+Result<void> RegionJobs::has_room(std::uint64_t bytes) const {
+  if (limits_.bytes == 0) return {};
+  std::uint64_t used = 0;
+  for (const auto& region : regions_->list()) used += region->bytes;
+  if (bytes <= limits_.bytes && used <= limits_.bytes - bytes) return {};
+  return fail(ErrorCode::kResourceExhausted,
+              "{} bytes asked for, {} of {} are taken (limits.region_bytes)", bytes, used,
+              limits_.bytes);
+}
+
+Result<std::shared_ptr<LocalDevice>> RegionJobs::named(const std::string& name) const {
   std::string there;
   for (const auto& device : devices_) {
     if (device->name == name) return device;
@@ -76,10 +145,52 @@ Result<std::shared_ptr<LocalDevice>> RegionJobs::choose(const std::string& name,
               there);
 }
 
+Result<std::shared_ptr<LocalDevice>> RegionJobs::choose(const Region& wanted) const {
+  if (auto room = has_room(wanted.bytes); !room) return tl::unexpected(room.error());
+  if (!wanted.device.empty()) return named(wanted.device);
+  // The device with the fewest bytes so far, so that regions spread over NUMA nodes.
+  std::vector<std::uint64_t> used(devices_.size(), 0);
+  for (const auto& region : regions_->list()) used[region->device_index] += region->bytes;
+  return devices_[static_cast<std::size_t>(std::min_element(used.begin(), used.end()) -
+                                           used.begin())];
+}
+
+Result<std::pair<std::shared_ptr<LocalDevice>, int>> RegionJobs::choose_gpu(
+    const std::string& name, std::optional<std::uint32_t> gpu) const {
+  if (!limits_.gpus)
+    return fail(ErrorCode::kUnsupported, "this service uses no GPU: devices.gpus is none");
+  std::shared_ptr<LocalDevice> device;
+  if (!name.empty()) {
+    auto found = named(name);
+    if (!found) return tl::unexpected(found.error());
+    device = std::move(*found);
+  }
+  // Without a word the GPU with the fewest bytes of regions; on a machine without one, the first,
+  // for the error that says why there is none.
+  int wanted = gpu ? static_cast<int>(*gpu) : device ? device->gpu : -1;
+  if (wanted < 0 && device && device->gpu < 0)
+    return fail(ErrorCode::kInvalidArgument,
+                "device '{}' stands for no GPU: say which, or name another device", name);
+  if (wanted < 0) {
+    std::map<int, std::uint64_t> used;
+    for (const auto& each : devices_)
+      if (each->gpu >= 0) used[each->gpu] = 0;
+    for (const auto& region : regions_->list())
+      if (region->on_gpu()) used[region->memory->gpu()] += region->bytes;
+    const auto least = std::min_element(
+        used.begin(), used.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    wanted = least == used.end() ? 0 : least->first;
+  }
+  if (auto known = require_gpu(wanted); !known) return tl::unexpected(known.error());
+  for (const auto& each : devices_)
+    if (!device && each->gpu == wanted) device = each;
+  return std::pair(device ? device : devices_.front(), wanted);
+}
+
 void RegionJobs::make(std::shared_ptr<Region> region, MakeMemory make_memory, Reply reply) {
   if (auto reserved = regions_->reserve(region->name, limits_.regions); !reserved)
     return reply(tl::unexpected(reserved.error()));
-  auto device = choose(region->device, region->bytes);
+  auto device = choose(*region);
   if (!device) {
     regions_->abandon(region->name);
     return reply(tl::unexpected(device.error()));
@@ -100,12 +211,59 @@ void RegionJobs::make(std::shared_ptr<Region> region, MakeMemory make_memory, Re
   });
 }
 
+/// Adds to a reply how the region of that name is mapped by a descriptor.
+RegionJobs::Reply RegionJobs::with_descriptor(const std::string& name, Reply reply) const {
+  return [name, regions = regions_, descriptors = descriptors_,
+          reply = std::move(reply)](Result<nlohmann::json> result) {
+    if (!result) return reply(std::move(result));
+    const auto offered = offer_descriptor(name, *regions, descriptors.get());
+    if (!offered) {
+      (*result)["descriptor_error"] = offered.error().message;
+    } else {
+      (*result)["descriptor"] = offered->token;
+      (*result)["allocation_bytes"] = offered->allocation_bytes;
+      (*result)["descriptor_offset"] = offered->offset;
+    }
+    reply(std::move(result));
+  };
+}
+
+/// The rest of an allocate or register of memory on a GPU.
+template <class Request>
+void RegionJobs::make_on_gpu(
+    const Request& request, std::shared_ptr<Region> region,
+    std::function<Result<std::shared_ptr<RegionMemory>>(int gpu)> make_memory, Reply reply) {
+  auto chosen = choose_gpu(request.device, request.gpu);
+  if (!chosen) return reply(tl::unexpected(chosen.error()));
+  region->device = chosen->first->name;
+  make(
+      std::move(region),
+      [device = chosen->first, gpu = chosen->second,
+       make_memory = std::move(make_memory)](const LocalDevice&) {
+        auto memory = make_memory(gpu);
+        if (!memory) return memory;
+        if (auto movable = make_movable(*device, gpu); !movable)
+          return Result<std::shared_ptr<RegionMemory>>(tl::unexpected(movable.error()));
+        return memory;
+      },
+      std::move(reply));
+}
+
 void RegionJobs::allocate(const AllocateRequest& request, std::string client, Reply reply) {
   auto region = std::make_shared<Region>();
   region->name = request.name;
   region->bytes = request.bytes;
   region->device = request.device;
   region->client = std::move(client);
+  if (request.memory == MemoryKind::kCuda)
+    return make_on_gpu(
+        request, std::move(region),
+        [bytes = request.bytes,
+         as_descriptor = request.as_descriptor](int gpu) -> Result<std::shared_ptr<RegionMemory>> {
+          if (as_descriptor) return allocate_virtual_gpu_memory(gpu, bytes);
+          return allocate_gpu_memory(gpu, bytes);
+        },
+        request.as_descriptor ? with_descriptor(request.name, std::move(reply)) : std::move(reply));
   const std::string segment = fmt::format("{}.{}", segments_, next_segment_++);
   make(
       std::move(region),
@@ -123,6 +281,23 @@ void RegionJobs::register_shared(const RegisterRequest& request, std::string cli
   region->client_owned = true;
   region->shared_offset = request.offset;
   region->client = std::move(client);
+  if (request.memory == MemoryKind::kCuda)
+    return make_on_gpu(
+        request, std::move(region),
+        [request, descriptors = descriptors_](int gpu) -> Result<std::shared_ptr<RegionMemory>> {
+          if (request.descriptor != 0) {
+            if (!descriptors) return no_descriptors();
+            auto descriptor = descriptors->claim(request.descriptor);
+            if (!descriptor) return tl::unexpected(descriptor.error());
+            return import_gpu_descriptor(gpu, descriptor->get(), request.allocation_bytes,
+                                         request.offset, request.bytes);
+          }
+          GpuIpcHandle handle;
+          std::memcpy(handle.handle.data(), request.ipc_handle.data(), handle.handle.size());
+          handle.offset = request.offset;
+          return import_gpu_memory(gpu, handle, request.bytes);
+        },
+        std::move(reply));
   make(
       std::move(region),
       [request](const LocalDevice&) {
@@ -137,6 +312,7 @@ bool RegionJobs::dispose(const std::shared_ptr<Region>& region, Reply reply) {
     // The poller lets go of a transfer a moment after it ended. Closing a registration may take
     // 100s of ms and belongs here, so wait for that moment; one second is far beyond it.
     auto local = region->local();
+    region->pinned.reset();
     region->set_registered(nullptr, {});
     for (int i = 0; i < 1000 && local.use_count() > 1; ++i) std::this_thread::sleep_for(1ms);
     local.reset();
@@ -161,11 +337,8 @@ void RegionJobs::fill(const FillRequest& request, Reply reply) {
   if (!memory) return reply(tl::unexpected(memory.error()));
   auto kept = std::make_shared<RegionUse>(std::move(*use));
   worker_.post([kept, memory = *memory, request, stopping = stopping_, reply = std::move(reply)] {
-    // In slices, so that a stop is seen soon.
-    for (std::size_t at = 0; at < memory.size() && !stopping->load(); at += kFillSlice)
-      fill_pattern(memory.subspan(at, std::min(kFillSlice, memory.size() - at)), request.seed,
-                   request.offset + at);
-    auto lost = lost_while_used(**kept);
+    auto lost = fill_slices(**kept, memory, request, *stopping);
+    if (!lost) lost = lost_while_used(**kept);
     kept->reset();
     if (stopping->load()) return;
     if (lost) return reply(tl::unexpected(*lost));
@@ -196,9 +369,13 @@ void RegionJobs::digest(const DigestRequest& request, Reply reply) {
                 reply = std::move(reply)] {
     const bool listed = !request.pages.empty();
     std::vector<std::uint64_t> digests(listed ? request.pages.size() : pages);
-    for (std::size_t i = 0; i < digests.size() && !stopping->load(); ++i)
-      digests[i] = digest_page(memory.subspan((listed ? request.pages[i] : i) * page, page));
-    auto lost = lost_while_used(**kept);
+    std::optional<Error> lost;
+    if ((*kept)->on_gpu())
+      lost = digest_on_gpu(**kept, request, digests);
+    else
+      for (std::size_t i = 0; i < digests.size() && !stopping->load(); ++i)
+        digests[i] = digest_page(memory.subspan((listed ? request.pages[i] : i) * page, page));
+    if (!lost) lost = lost_while_used(**kept);
     kept->reset();
     if (stopping->load()) return;
     if (lost) return reply(tl::unexpected(*lost));

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "actors/device/region_table.hpp"
+#include "actors/gateway/descriptor_socket.hpp"
 #include "actors/local_device.hpp"
 #include "actors/protocol/request.hpp"
 #include "actors/worker.hpp"
@@ -21,6 +22,7 @@ struct RegionLimits {
   std::size_t regions = 65536;
   std::uint64_t bytes = 0;  // of all regions together; 0: no limit
   HugePages huge_pages = HugePages::kAuto;
+  bool gpus = true;  // whether memory of GPUs may be used (devices.gpus)
 };
 
 class RegionJobs {
@@ -29,7 +31,8 @@ class RegionJobs {
 
   /// `segments` starts the names of the shared memory that it makes.
   RegionJobs(std::string node, std::string segments, std::shared_ptr<RegionTable> regions,
-             std::vector<std::shared_ptr<LocalDevice>> devices, RegionLimits limits);
+             std::vector<std::shared_ptr<LocalDevice>> devices, RegionLimits limits,
+             std::shared_ptr<DescriptorSocket> descriptors = nullptr);
 
   void allocate(const AllocateRequest& request, std::string client, Reply reply);
   void register_shared(const RegisterRequest& request, std::string client, Reply reply);
@@ -44,7 +47,17 @@ class RegionJobs {
  private:
   using MakeMemory = std::function<Result<std::shared_ptr<RegionMemory>>(const LocalDevice&)>;
   void make(std::shared_ptr<Region> region, MakeMemory make_memory, Reply reply);
-  Result<std::shared_ptr<LocalDevice>> choose(const std::string& device, std::uint64_t bytes) const;
+  Reply with_descriptor(const std::string& name, Reply reply) const;
+  Result<void> has_room(std::uint64_t bytes) const;
+  Result<std::shared_ptr<LocalDevice>> named(const std::string& device) const;
+  Result<std::shared_ptr<LocalDevice>> choose(const Region& region) const;
+  /// The GPU that is meant, and the device that serves it.
+  Result<std::pair<std::shared_ptr<LocalDevice>, int>> choose_gpu(
+      const std::string& device, std::optional<std::uint32_t> gpu) const;
+  template <class Request>
+  void make_on_gpu(const Request& request, std::shared_ptr<Region> region,
+                   std::function<Result<std::shared_ptr<RegionMemory>>(int gpu)> make_memory,
+                   Reply reply);
   Result<std::span<std::byte>> span_of(const RegionUse& use, std::uint64_t offset,
                                        std::uint64_t bytes) const;
 
@@ -53,6 +66,7 @@ class RegionJobs {
   std::shared_ptr<RegionTable> regions_;
   std::vector<std::shared_ptr<LocalDevice>> devices_;
   RegionLimits limits_;
+  std::shared_ptr<DescriptorSocket> descriptors_;  // null: there is none
   std::uint64_t next_segment_ = 1;
   std::shared_ptr<std::atomic<bool>> stopping_ = std::make_shared<std::atomic<bool>>(false);
   Worker worker_{"ps-memory"};

@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <atomic>
 #include <chrono>
 #include <mutex>
 #include <random>
@@ -18,6 +19,7 @@
 #include "actors/node/open_files.hpp"
 #include "actors/node/staging.hpp"
 #include "actors/node/version.hpp"
+#include "transport/gpu/inventory.hpp"
 #include "transport/memory/segment_owner.hpp"
 
 namespace penstock {
@@ -56,6 +58,7 @@ class Door {
 
 struct Service::State {
   Settings settings;
+  DrainAsked drain_asked;
   Incarnation incarnation = new_incarnation();
   std::string banner;
   std::shared_ptr<RegionTable> regions = std::make_shared<RegionTable>(incarnation);
@@ -66,14 +69,20 @@ struct Service::State {
   caf::actor node;
   NodeChildren children;
   std::shared_ptr<Door> door;
+  std::shared_ptr<DescriptorSocket> descriptors;
   std::unique_ptr<Gateway> gateway;
   std::unique_ptr<GossipSocket> gossip;
+  std::atomic<GossipSocket*> open_gossip_socket{nullptr};  // for the actors
 
   std::string segment_prefix() const {
     return fmt::format("penstock.{}.{:016x}", settings.node.name, incarnation);
   }
+  std::uint32_t wire_version() const {
+    return settings.fabric.wire_version ? settings.fabric.wire_version : kWireVersion;
+  }
   void spawn_node_actor();
   void spawn_children();
+  void open_descriptors();
   Result<void> open_gateway();
   Result<void> open_gossip();
   DeviceActorSetup device_setup(std::size_t index) const;
@@ -98,19 +107,39 @@ void Service::State::spawn_node_actor() {
   setup.transfers_in_flight = settings.limits.transfers_in_flight;
   setup.events_kept = settings.request.events_kept;
   setup.ledger.keep = settings.request.results_kept;
-  setup.limits = {settings.limits.regions, settings.limits.region_bytes,
-                  settings.memory.huge_pages};
+  setup.limits = {settings.limits.regions, settings.limits.region_bytes, settings.memory.huge_pages,
+                  settings.devices.gpu_choice != GpuChoice::kNone};
+  setup.descriptors = descriptors;
   setup.peer.node = settings.node.name;
   setup.peer.incarnation = incarnation;
+  setup.peer.wire_version = wire_version();
   for (const auto& device : machine.devices)
     setup.peer.devices.push_back({device->name, device->card_names.size()});
   // The gateway outlives the actors, but starts after them.
   setup.send = [this](const ClientId& client, nlohmann::json message) {
     gateway->send(client, std::move(message));
   };
+  // Clients may ask before there is gossip; the actors end before it does.
   setup.suspect = [this](const std::string& name) {
-    if (gossip) gossip->suspect(name);
+    if (auto* open = open_gossip_socket.load()) open->suspect(name);
   };
+  setup.announce_drain = [this] {
+    if (auto* open = open_gossip_socket.load()) open->drain();
+  };
+  setup.remove = [this](const std::string& name, bool force) -> Result<void> {
+    auto* open = open_gossip_socket.load();
+    if (!open) return fail(ErrorCode::kBusy, "the service is starting: ask again");
+    return open->remove(name, force);
+  };
+  setup.set_load = [this](std::uint32_t load) {
+    if (auto* open = open_gossip_socket.load()) open->set_load(load);
+  };
+  setup.members = [this] {
+    auto* open = open_gossip_socket.load();
+    return open ? open->members() : std::vector<MemberChange>{};
+  };
+  setup.drain_asked = drain_asked;
+  setup.departed_kept = settings.gossip.forget_dead;
   node = spawn_node(*system, std::move(setup));
 }
 
@@ -154,6 +183,22 @@ DeviceActorSetup Service::State::device_setup(std::size_t index) const {
   return setup;
 }
 
+/// Beside the request socket where that is a file, else in the folder for temporary ones. Only
+/// memory of GPUs needs it: a service without it does everything else.
+void Service::State::open_descriptors() {
+  if (settings.devices.gpu_choice == GpuChoice::kNone || gpu_inventory().gpus.empty()) return;
+  std::filesystem::path path;
+  for (const std::string& bind : settings.request.bind)
+    if (path.empty() && bind.starts_with("ipc://")) path = bind.substr(6) + ".fd";
+  if (path.empty())
+    path = std::filesystem::temp_directory_path() /
+           fmt::format("penstock.{}.{:016x}.fd", settings.node.name, incarnation);
+  auto opened = DescriptorSocket::start(path);
+  if (!opened)
+    return spdlog::warn("no descriptors of GPU memory are taken: {}", opened.error().message);
+  descriptors = std::move(*opened);
+}
+
 void Service::State::spawn_children() {
   for (const auto& device : machine.devices) {
     auto& nics = children.nics.emplace_back();
@@ -189,12 +234,22 @@ Result<void> Service::State::open_gossip() {
     setup.advertise = "tcp://[" + host + "]:*";  // IPv6
   else if (!host.empty())
     setup.advertise = "tcp://" + host + ":*";
-  setup.options.endpoints = settings.gossip.members;
-  setup.options.heartbeat = settings.gossip.heartbeat;
-  setup.options.dead_after = settings.gossip.dead_after;
+  setup.options.seeds = settings.gossip.members;
+  setup.options.period = settings.gossip.period;
+  setup.options.probe_timeout = settings.gossip.probe_timeout;
+  setup.options.indirect_probes = settings.gossip.indirect_probes;
+  setup.options.suspicion = settings.gossip.suspicion;
+  setup.options.suspicion_longest = settings.gossip.suspicion_longest;
+  setup.options.closed_grace = settings.gossip.closed_grace;
+  setup.options.retransmit = settings.gossip.retransmit;
+  setup.options.frame_bytes = settings.gossip.frame_bytes;
+  setup.options.push_pull = settings.gossip.push_pull;
+  setup.options.forget_dead = settings.gossip.forget_dead;
   setup.options.seed = incarnation;
   setup.self.node = settings.node.name;
+  setup.self.labels = settings.node.labels;
   setup.self.incarnation = incarnation;
+  setup.self.wire_version = wire_version();
   setup.self.service_version = kServiceVersion;
   setup.self.provider = settings.fabric.provider;
   setup.self.request_endpoint = gateway->endpoints().front();
@@ -209,6 +264,7 @@ Result<void> Service::State::open_gossip() {
   auto opened = GossipSocket::start(std::move(setup));
   if (!opened) return tl::unexpected(opened.error());
   gossip = std::move(*opened);
+  open_gossip_socket = gossip.get();
   return {};
 }
 
@@ -226,6 +282,8 @@ void Service::State::stop() {
     for (const auto& actor : children.devices) end_actor(actor);
     for (const auto& nics : children.nics)
       for (const auto& actor : nics) end_actor(actor);
+    // Their copies have been cancelled; the last of them is told to nobody.
+    for (const auto& device : machine.devices) device->gpu_copier.reset();
     node = nullptr;
     children = {};
     system.reset();
@@ -233,6 +291,7 @@ void Service::State::stop() {
   // The node actor may have been in gossip->suspect() or gateway->send(): it went first.
   gossip.reset();
   gateway.reset();
+  descriptors.reset();
   machine.devices.clear();  // cards close here: until then a peer's writes may still land
   regions->clear();
 }
@@ -241,10 +300,11 @@ Service::Service() : state_(std::make_unique<State>()) {}
 
 Service::~Service() { state_->stop(); }
 
-Result<std::unique_ptr<Service>> Service::start(const Settings& settings) {
+Result<std::unique_ptr<Service>> Service::start(const Settings& settings, DrainAsked drain_asked) {
   std::unique_ptr<Service> service(new Service());
   State& state = *service->state_;
   state.settings = settings;
+  state.drain_asked = std::move(drain_asked);
   if (auto files = raise_open_files(); !files) return tl::unexpected(files.error());
   auto segments = SegmentOwner::claim(state.segment_prefix());
   if (!segments) return tl::unexpected(segments.error());
@@ -262,6 +322,7 @@ Result<std::unique_ptr<Service>> Service::start(const Settings& settings) {
   state.config = std::make_unique<ActorSystemConfig>(
       caf_threads(settings.caf, std::thread::hardware_concurrency()));
   state.system = std::make_unique<caf::actor_system>(*state.config);
+  state.open_descriptors();
   state.spawn_node_actor();
   state.door = std::make_shared<Door>(state.node);
   state.spawn_children();
@@ -283,13 +344,13 @@ const std::string& Service::banner() const { return state_->banner; }
 bool Service::drain(Milliseconds deadline) {
   caf::scoped_actor self(*state_->system);
   bool clean = false;
-  self->request(state_->node, deadline, Drain{})
+  self->request(state_->node, deadline, BeginDrain{})
       .receive([&](bool) { clean = true; }, [](const caf::error&) {});
   if (!clean) {
     spdlog::warn("drain: work was left after {} ms and is cancelled", deadline.count());
     tell(state_->node, CancelAll{});
     const auto quiet = state_->settings.timeouts.grace_max + state_->settings.timeouts.fence;
-    self->request(state_->node, quiet, Drain{}).receive([](bool) {}, [](const caf::error&) {});
+    self->request(state_->node, quiet, BeginDrain{}).receive([](bool) {}, [](const caf::error&) {});
   }
   state_->gossip->leave();
   return clean;

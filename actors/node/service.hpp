@@ -2,6 +2,7 @@
 // right order, and takes them down in the reverse.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -13,16 +14,23 @@ namespace penstock {
 
 class Service {
  public:
-  /// Returns once the service answers requests.
-  static Result<std::unique_ptr<Service>> start(const Settings& settings);
+  /// Called from a thread of the service when a client or another node asks that it drains; a
+  /// deadline of 0 is the configured one. Must not block.
+  using DrainAsked = std::function<void(Milliseconds deadline)>;
+
+  /// Returns once the service answers requests. Without `drain_asked` it cannot be drained on
+  /// request.
+  static Result<std::unique_ptr<Service>> start(const Settings& settings,
+                                                DrainAsked drain_asked = {});
   /// Stops at once; drain() first for an orderly end.
   ~Service();
 
   /// The start-up block: who this is, its devices and cards, why they are paired, what is bound.
   const std::string& banner() const;
 
-  /// Takes no new work and waits until nothing is in flight; at the deadline what is left is
-  /// cancelled. Then tells the other nodes that this one leaves. True: everything ended by itself.
+  /// Takes no new work, tells the other nodes so, and waits until nothing is in flight, of theirs
+  /// neither; at the deadline what is left is cancelled. Then tells the other nodes that this one
+  /// leaves. True: everything ended by itself.
   bool drain(Milliseconds deadline);
 
  private:

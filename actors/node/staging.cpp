@@ -10,6 +10,7 @@
 #include "actors/device/warm_up.hpp"
 #include "actors/node/registration.hpp"
 #include "transport/memory/private_memory.hpp"
+#include "transport/packing/page_copy.hpp"
 
 namespace penstock {
 
@@ -58,19 +59,21 @@ Result<void> open_scratch(const LocalDevice& device, RegionTable& regions) {
 
 double measure_copies(const LocalDevice& device) {
   constexpr std::size_t kPage = 4096;
+  constexpr std::size_t kBatch = kStagingSlotBytes / kPage;
   constexpr int kRounds = 3;
   const auto memory = device.staging->region()->memory->bytes();
-  // Pages of the first half, in a shuffled order, into the other half: far apart in both.
-  const std::size_t pages = memory.size() / 2 / kPage;
+  // Into the first slot from pages of the others, in a shuffled order.
+  std::vector<MovedPage> pages((memory.size() - kStagingSlotBytes) / kPage);
+  for (std::size_t i = 0; i < pages.size(); ++i) {
+    const std::size_t from = (i * 2654435761u) % pages.size();  // Knuth's multiplicative hash
+    pages[i] = {kStagingSlotBytes + from * kPage, i % kBatch * kPage, kPage};
+  }
   double best = std::numeric_limits<double>::max();
   for (int round = 0; round < kRounds; ++round) {
     const auto begin = std::chrono::steady_clock::now();
-    for (std::size_t i = 0; i < pages; ++i) {
-      const std::size_t from = (i * 2654435761u) % pages;  // Knuth's multiplicative hash
-      std::memcpy(memory.data() + (pages + i) * kPage, memory.data() + from * kPage, kPage);
-    }
+    gather_pages(pages, memory.data(), memory.data());
     const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - begin;
-    best = std::min(best, took.count() / static_cast<double>(pages * kPage));
+    best = std::min(best, took.count() / static_cast<double>(pages.size() * kPage));
   }
   return best;
 }

@@ -8,8 +8,9 @@
 namespace penstock {
 
 /// What one packed write carries at most. Long enough that its own cost is small beside its bytes;
-/// short enough to be copied in well under a millisecond, which is what urgent work waits for.
-inline constexpr std::uint64_t kStagingSlotBytes = 256 * 1024;
+/// short enough to be copied in well under a millisecond, which is what urgent work waits for. The
+/// rest is room for the index beside pages that divide 256 KiB.
+inline constexpr std::uint64_t kStagingSlotBytes = 256 * 1024 + 4096;
 
 /// Makes and registers `bytes` of staging memory for a device: a fifth of the slots to send from,
 /// the others to be lent to peers. Fewer than five slots: none, and the device packs nothing.

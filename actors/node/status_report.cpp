@@ -21,6 +21,14 @@ nlohmann::json card_report(const LocalDevice& device, std::size_t card, const Ni
           {"messages_received", counters.messages_received.load()}};
 }
 
+/// How other nodes reach memory of the device's GPU: by a card of its, or by staging slots.
+const char* gpu_reach(const LocalDevice& device) {
+  if (device.gpu < 0) return "none";
+  for (std::size_t i = 0; i < device.poller->nic_count(); ++i)
+    if (device.poller->nic(i).info().gpu_memory) return "gpudirect";
+  return device.staging ? "staged" : "none";
+}
+
 }  // namespace
 
 nlohmann::json device_report(const std::vector<std::shared_ptr<LocalDevice>>& devices,
@@ -36,6 +44,9 @@ nlohmann::json device_report(const std::vector<std::shared_ptr<LocalDevice>>& de
     list.push_back(
         {{"name", devices[d]->name},
          {"numa_node", devices[d]->numa_node},
+         {"gpu", devices[d]->gpu},
+         {"gpu_reach", gpu_reach(*devices[d])},
+         {"staging", devices[d]->staging != nullptr},
          {"poller_cpu_s", std::chrono::duration<double>(devices[d]->poller->cpu_time()).count()},
          {"cards", std::move(cards)}});
     for (const auto& transfer : gathered.devices.at(d).outbound)

@@ -28,6 +28,7 @@ bool answers(const Question& question, const Answer& answer) {
     bool operator()(const Fin&) const { return is<FinOk>(answer) || is<AlreadyDone>(answer); }
     bool operator()(const Fence&) const { return is<Fenced>(answer) || is<AlreadyDone>(answer); }
     bool operator()(const Revoke&) const { return is<Revoked>(answer); }
+    bool operator()(const DrainNode&) const { return is<DrainBegun>(answer); }
   };
   return is<Refused>(answer) || std::visit(Kinds{answer}, question);
 }
@@ -106,7 +107,7 @@ std::uint64_t Peer::next_sequence(TimePoint now) {
 
 Message Peer::message_of(std::uint64_t sequence, std::variant<Question, Answer> body) const {
   Message message;
-  message.version = std::min(kWireVersion, record_.wire_version);
+  message.version = std::min(options_.wire_version, record_.wire_version);
   message.source = options_.incarnation;
   message.destination = record_.incarnation;
   message.sequence = sequence;

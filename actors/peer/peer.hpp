@@ -31,6 +31,7 @@ class Peer {
   struct Options {
     std::string node;  // ours
     Incarnation incarnation = 0;
+    std::uint32_t wire_version = kWireVersion;  // the newest that we speak
     std::vector<LocalDevice> devices;
     Milliseconds repeat_first{100};  // a question is repeated after this, then doubled up to
     Milliseconds repeat_most{500};

@@ -12,6 +12,8 @@
 namespace penstock {
 namespace {
 
+constexpr Milliseconds kDrainAnswer{3000};
+
 LinkId new_link() {
   static std::atomic<LinkId> next{1};
   return next.fetch_add(1);
@@ -67,6 +69,12 @@ class PeerActor : public caf::event_based_actor {
         },
         [this](const InboundMoved&) {
           peer_.inbound_moved(Clock::now());
+          settle();
+        },
+        [this](const AskDrain& ask) {
+          const std::uint64_t token = next_token_++;
+          drain_askers_.emplace(token, ask);
+          peer_.ask(token, DrainNode{ask.deadline_ms}, Clock::now() + kDrainAnswer, Clock::now());
           settle();
         },
         [this](const PeerClose& close) {
@@ -149,6 +157,13 @@ class PeerActor : public caf::event_based_actor {
 
   /// Kept until the Peer's function has returned: links() may be asked only then.
   void answered(std::uint64_t token, Result<Answer> answer) {
+    if (const auto asker = drain_askers_.find(token); asker != drain_askers_.end()) {
+      tell(setup_.node, ReplyReady{asker->second.client,
+                                   answer ? ok_reply(asker->second.request)
+                                          : error_reply(asker->second.request, answer.error())});
+      drain_askers_.erase(asker);
+      return;
+    }
     auto found = askers_.find(token);
     if (found == askers_.end()) return;
     answers_.emplace_back(std::move(found->second), std::move(answer));
@@ -173,6 +188,10 @@ class PeerActor : public caf::event_based_actor {
       for (const auto& device : setup_.device_actors)
         tell(device, PeerAsked{setup_.record.node, setup_.record.incarnation, sequence, question});
       return tell(caf::actor(this), PeerAnswer{sequence, Revoked{}});
+    }
+    if (const auto* drain = std::get_if<DrainNode>(&question)) {
+      tell(setup_.node, DrainAsked{setup_.record.node, Milliseconds(drain->deadline_ms)});
+      return tell(caf::actor(this), PeerAnswer{sequence, DrainBegun{}});
     }
     std::string name;
     if (auto* open = std::get_if<Open>(&question)) {
@@ -202,7 +221,7 @@ class PeerActor : public caf::event_based_actor {
                       asked.sequence,
                       std::move(asked.question),
                       {}};
-    if (const auto* open = std::get_if<Open>(&message.question); open && open->pack_slots > 0)
+    if (const auto* open = std::get_if<Open>(&message.question); open && takes_slots(*open))
       if (const auto links = peer_.links(asked.device, open->initiator_device, Clock::now()))
         for (const Peer::PathCard& card : *links) message.links.push_back(card.link);
     tell(setup_.device_actors[asked.device], std::move(message));
@@ -230,6 +249,7 @@ class PeerActor : public caf::event_based_actor {
   PeerActorSetup setup_;
   Peer peer_;
   std::unordered_map<std::uint64_t, Asker> askers_;
+  std::unordered_map<std::uint64_t, AskDrain> drain_askers_;
   std::vector<std::pair<Asker, Result<Answer>>> answers_;
   std::vector<Asked> questions_;
   std::map<std::uint64_t, std::size_t> forgetting_;  // devices that have not looked, by question

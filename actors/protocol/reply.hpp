@@ -34,7 +34,7 @@ struct TransferResult {
   std::uint64_t bytes = 0;   // that landed
   std::uint64_t writes = 0;  // one-sided operations
   std::uint64_t elapsed_us = 0;
-  std::string path;  // "fabric" or "copy"
+  std::string path;  // a name of Path (path.hpp)
   std::vector<std::pair<std::string, CardShare>> cards;
   Error error;  // unless done
   /// On failure: what had landed, as (source offset, destination offset, length) u64 triples.

@@ -16,6 +16,7 @@ using enum Presence;
 
 constexpr std::array<std::string_view, 3> kTopics = {"transfers", "notify", "members"};
 constexpr std::uint32_t kMaxTransfersListed = 100'000;
+constexpr std::uint32_t kLongestDrainMs = 24 * 3600 * 1000;
 
 RequestBody decode_hello(Fields& fields) {
   HelloRequest request;
@@ -23,8 +24,31 @@ RequestBody decode_hello(Fields& fields) {
   return request;
 }
 
+constexpr std::array<std::string_view, 2> kMemories = {"host", "cuda"};
+constexpr std::array<std::string_view, 2> kExports = {"ipc", "descriptor"};
+
+/// What memory it is, and on which GPU.
+template <class Request>
+void decode_memory(Fields& fields, Request& request) {
+  const auto memory = fields.choice("memory", kMemories, kOptional);
+  const bool on_gpu = memory && *memory == 1;
+  if (on_gpu) request.memory = MemoryKind::kCuda;
+  std::uint32_t gpu = UINT32_MAX;
+  fields.u32("gpu", gpu, kOptional, 0, 1023);
+  if (gpu == UINT32_MAX) return;
+  request.gpu = gpu;
+  if (!on_gpu)
+    fields.refuse(ErrorCode::kInvalidArgument,
+                  "gpu: only memory of a GPU lies on one; add memory: cuda");
+}
+
 RequestBody decode_allocate(Fields& fields) {
   AllocateRequest request;
+  decode_memory(fields, request);
+  const auto exported = fields.choice("export", kExports, kOptional);
+  request.as_descriptor = exported && *exported == 1;
+  if (request.as_descriptor && request.memory != MemoryKind::kCuda)
+    fields.refuse(ErrorCode::kInvalidArgument, "export: only memory of a GPU; add memory: cuda");
   fields.name("name", request.name, kRequired);
   fields.u64("bytes", request.bytes, kRequired, 1);
   fields.name("device", request.device, kOptional);
@@ -33,8 +57,23 @@ RequestBody decode_allocate(Fields& fields) {
 
 RequestBody decode_register(Fields& fields) {
   RegisterRequest request;
+  decode_memory(fields, request);
+  const bool on_gpu = request.memory == MemoryKind::kCuda;
   fields.name("name", request.name, kRequired);
-  fields.name("shared_name", request.shared_name, kRequired);
+  fields.name("shared_name", request.shared_name, on_gpu ? kOptional : kRequired);
+  fields.bytes("ipc_handle", request.ipc_handle, kIpcHandleBytes);
+  fields.u64("descriptor", request.descriptor, kOptional, 1);
+  fields.u64("allocation_bytes", request.allocation_bytes, kOptional, 1);
+  const bool by_handle = request.ipc_handle.size() == kIpcHandleBytes;
+  const bool by_descriptor = request.descriptor != 0 && request.allocation_bytes != 0;
+  const bool any = !request.ipc_handle.empty() || request.descriptor != 0;
+  const bool both = !request.ipc_handle.empty() && request.descriptor != 0;
+  if (on_gpu ? both || !(by_handle || by_descriptor) || !request.shared_name.empty() : any)
+    fields.refuse(
+        ErrorCode::kInvalidArgument,
+        fmt::format("memory cuda is named by an ipc_handle of {} bytes, or by a descriptor "
+                    "and its allocation_bytes; memory host by its shared_name",
+                    kIpcHandleBytes));
   fields.u64("offset", request.offset, kOptional);
   fields.u64("bytes", request.bytes, kRequired, 1);
   fields.name("device", request.device, kOptional);
@@ -93,12 +132,26 @@ RequestBody decode_subscribe(Fields& fields) {
   return request;
 }
 
+RequestBody decode_drain(Fields& fields) {
+  DrainRequest request;
+  fields.name("node", request.node, kOptional);
+  fields.u32("deadline_ms", request.deadline_ms, kOptional, 0, kLongestDrainMs);
+  return request;
+}
+
+RequestBody decode_remove(Fields& fields) {
+  RemoveRequest request;
+  fields.name("node", request.node, kRequired);
+  fields.flag("force", request.force);
+  return request;
+}
+
 struct Operation {
   std::string_view name;
   RequestBody (*decode)(Fields&);
 };
 
-constexpr std::array<Operation, 13> kOperations = {{
+constexpr std::array<Operation, 15> kOperations = {{
     {"hello", decode_hello},
     {"allocate", decode_allocate},
     {"register", decode_register},
@@ -112,6 +165,8 @@ constexpr std::array<Operation, 13> kOperations = {{
     {"fill", decode_fill},
     {"digest", decode_digest},
     {"subscribe", decode_subscribe},
+    {"drain", decode_drain},
+    {"remove", decode_remove},
 }};
 static_assert(kOperations.size() == std::variant_size_v<RequestBody>);
 

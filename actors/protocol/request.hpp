@@ -10,8 +10,10 @@
 #include <variant>
 #include <vector>
 
+#include "actors/protocol/path.hpp"
 #include "transport/error.hpp"
 #include "transport/fabric/nic.hpp"
+#include "transport/memory/region_memory.hpp"
 #include "transport/packing/write_costs.hpp"
 #include "transport/plan/layout.hpp"
 #include "transport/poller/command.hpp"
@@ -29,15 +31,26 @@ struct AllocateRequest {
   std::string name;
   std::uint64_t bytes = 0;
   std::string device;  // "" lets the service choose
+  MemoryKind memory = MemoryKind::kHost;
+  std::optional<std::uint32_t> gpu{};  // as the service numbers them; none: the device's
+  bool as_descriptor = false;          // virtual memory, mapped by a file descriptor
 };
-/// Client-owned shared memory (a POSIX shm name).
+/// Client-owned memory: shared memory of the host (a POSIX shm name), or an allocation on a GPU
+/// that the client exports (a CUDA IPC handle, or a file descriptor handed in at the descriptor
+/// socket), of which `offset` is where the region starts.
 struct RegisterRequest {
   std::string name;
   std::string shared_name;
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;
   std::string device;
+  MemoryKind memory = MemoryKind::kHost;
+  std::optional<std::uint32_t> gpu{};
+  std::string ipc_handle{};            // kIpcHandleBytes
+  std::uint64_t descriptor = 0;        // the token of one; 0: none
+  std::uint64_t allocation_bytes = 0;  // that it covers
 };
+inline constexpr std::size_t kIpcHandleBytes = 64;
 struct ReleaseRequest {
   std::string name;
   bool force = false;  // cancel what uses it and wait; otherwise BUSY
@@ -63,6 +76,10 @@ struct TransferSpec {
   std::string key;           // idempotency, "" none: a repeated key returns the first id
   std::string notify;        // up to kMaxNotifyBytes
   PackingMode packing = PackingMode::kAuto;
+  PathChoice path = PathChoice::kAuto;
+  // CUDA events of the client's (kIpcHandleBytes), "" none.
+  std::string start_after{};   // nothing is read before it is done
+  std::string record_event{};  // recorded behind the copy
 };
 struct TransferRequest {
   std::vector<TransferSpec> transfers;
@@ -98,10 +115,22 @@ struct SubscribeRequest {
   std::optional<std::uint64_t> since;
 };
 
+/// The node takes no new work, finishes what is in flight, leaves and ends. The reply says that it
+/// has begun.
+struct DrainRequest {
+  std::string node;               // "" or the own name: this node
+  std::uint32_t deadline_ms = 0;  // 0: the node's own timeouts.drain_ms
+};
+/// A member that will not come back is struck off by all.
+struct RemoveRequest {
+  std::string node;
+  bool force = false;  // even when it seems to be alive
+};
+
 using RequestBody =
     std::variant<HelloRequest, AllocateRequest, RegisterRequest, ReleaseRequest, RegionsRequest,
                  NodesRequest, StatusRequest, TransferRequest, CancelRequest, TransfersRequest,
-                 FillRequest, DigestRequest, SubscribeRequest>;
+                 FillRequest, DigestRequest, SubscribeRequest, DrainRequest, RemoveRequest>;
 
 struct Request {
   std::uint64_t id = 0;  // the client's, echoed in the reply

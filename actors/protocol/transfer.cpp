@@ -67,6 +67,14 @@ Layout decode_layout(Fields& fields) {
   }
 }
 
+void decode_event(Fields& fields, std::string_view key, std::string& handle) {
+  fields.bytes(key, handle, kIpcHandleBytes);
+  if (!handle.empty() && handle.size() != kIpcHandleBytes)
+    fields.refuse(ErrorCode::kInvalidArgument,
+                  fmt::format("{}: the handle of a CUDA event has {} bytes, not {}", key,
+                              kIpcHandleBytes, handle.size()));
+}
+
 TransferTarget decode_target(Fields& fields) {
   TransferTarget target;
   fields.name("node", target.node, kOptional);
@@ -91,6 +99,10 @@ TransferSpec decode_spec(Fields& fields) {
   fields.bytes("notify", spec.notify, kMaxNotifyBytes);
   if (auto packing = fields.choice("packing", kPacking, kOptional))
     spec.packing = static_cast<PackingMode>(*packing);
+  if (auto path = fields.choice("path", kPathChoices, kOptional))
+    spec.path = static_cast<PathChoice>(*path);
+  decode_event(fields, "start_after", spec.start_after);
+  decode_event(fields, "record_event", spec.record_event);
   return spec;
 }
 

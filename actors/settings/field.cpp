@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "actors/settings/endpoint.hpp"
+#include "actors/wire/message.hpp"
 #include "transport/topology/bus_id.hpp"
 
 namespace penstock {
@@ -15,6 +16,8 @@ using std::chrono::seconds;
 constexpr std::uint64_t kGib = 1024 * kMib;
 constexpr std::uint64_t kDayMs = 24ull * 3600 * 1000;
 constexpr std::size_t kLongestNodeName = 64;
+constexpr std::size_t kMostLabels = 16;
+constexpr std::size_t kLongestLabel = 63;
 
 // -- how a value is read -------------------------------------------------------------------------
 
@@ -145,11 +148,37 @@ Result<std::string> read_bus(const Value& value) {
   return bus ? bus : value.fail("{}", bus.error().message);
 }
 
+Result<std::map<std::string, std::string>> read_labels(const Value& value) {
+  const auto entries = value.entries();
+  if (!entries) return tl::unexpected(entries.error());
+  if (entries->size() > kMostLabels)
+    return value.fail("{} labels, at most {}", entries->size(), kMostLabels);
+  std::map<std::string, std::string> labels;
+  for (const auto& [name, v] : *entries) {
+    auto text = v.text_or_empty();
+    if (!text) return tl::unexpected(text.error());
+    if (name.empty() || name.size() > kLongestLabel || text->size() > kLongestLabel)
+      return v.fail("a label has a name of 1 to {} characters and a value of at most {}",
+                    kLongestLabel, kLongestLabel);
+    labels.emplace(name, std::move(*text));
+  }
+  return labels;
+}
+
 Result<HugePages> read_huge_pages(const Value& value) {
   return value.one_of({"auto", "never", "always"}).map([](const std::string& word) {
     if (word == "auto") return HugePages::kAuto;
     return word == "never" ? HugePages::kNever : HugePages::kAlways;
   });
+}
+
+Result<std::uint32_t> read_wire_version(const Value& value) {
+  if (value.text().value_or("") == "newest") return std::uint32_t{0};
+  auto number = value.integer(kWireVersion - 1, kWireVersion);
+  if (!number)
+    return value.fail("found {}, wanted newest, {} or {}", value.found(), kWireVersion - 1,
+                      kWireVersion);
+  return static_cast<std::uint32_t>(*number);
 }
 
 Result<PackingMode> read_packing(const Value& value) {
@@ -206,6 +235,7 @@ std::vector<Field> service_fields() {
   const auto connect = EndpointUse::kConnect;
   return {
       field("node.name", checked_text(check_node_name, true), AT(node.name)),
+      field("node.labels", read_labels, AT(node.labels)),
       field("request.bind", list_of(endpoint(bind, true), 1), AT(request.bind)),
       field("request.max_request_bytes", bytes(4 * kKib, 4 * kGib), AT(request.max_request_bytes)),
       field("request.events_kept", integer<std::size_t>(1, 10'000'000), AT(request.events_kept)),
@@ -213,8 +243,16 @@ std::vector<Field> service_fields() {
       field("gossip.bind", endpoint(bind, false), AT(gossip.bind)),
       field("gossip.advertise", checked_text(check_host, true), AT(gossip.advertise)),
       field("gossip.members", list_of(endpoint(connect, false)), AT(gossip.members)),
-      field("gossip.heartbeat_ms", timeout_ms(), AT(gossip.heartbeat)),
-      field("gossip.dead_after_ms", timeout_ms(), AT(gossip.dead_after)),
+      field("gossip.period_ms", integer<milliseconds>(10, 60'000), AT(gossip.period)),
+      field("gossip.probe_timeout_ms", integer<milliseconds>(1, 60'000), AT(gossip.probe_timeout)),
+      field("gossip.indirect_probes", integer<std::size_t>(0, 16), AT(gossip.indirect_probes)),
+      field("gossip.suspicion_ms", timeout_ms(), AT(gossip.suspicion)),
+      field("gossip.suspicion_longest", integer<unsigned>(1, 100), AT(gossip.suspicion_longest)),
+      field("gossip.closed_grace_ms", timeout_ms(), AT(gossip.closed_grace)),
+      field("gossip.retransmit", integer<unsigned>(1, 16), AT(gossip.retransmit)),
+      field("gossip.frame_bytes", bytes(1024, 32 * kKib), AT(gossip.frame_bytes)),
+      field("gossip.push_pull_ms", integer<milliseconds>(100, kDayMs), AT(gossip.push_pull)),
+      field("gossip.forget_dead_s", integer<seconds>(1, kDayMs / 1000), AT(gossip.forget_dead)),
       field("limits.transfers_in_flight", integer<std::size_t>(1, 1u << 20),
             AT(limits.transfers_in_flight)),
       field("limits.regions", integer<std::size_t>(1, 1u << 24), AT(limits.regions)),
@@ -245,6 +283,7 @@ std::vector<Field> data_path_fields() {
       field("fabric.packing", read_packing, AT(fabric.packing)),
       field("fabric.inline_bytes", bytes(0, 8 * kKib), AT(fabric.inline_bytes)),
       field("fabric.warm_up", boolean(), AT(fabric.warm_up)),
+      field("fabric.wire_version", read_wire_version, AT(fabric.wire_version)),
       field("fabric.staging_bytes", bytes(0, 64 * kGib), AT(fabric.staging_bytes)),
       field("fabric.counted_chunks", integer<std::uint32_t>(0, 65536), AT(fabric.counted_chunks)),
       field("fabric.idle_tick_ms", integer<milliseconds>(1, 1000), AT(fabric.idle_tick)),

@@ -202,15 +202,16 @@ Result<void> check_order(const Loading& loading) {
   const FabricSettings& fabric = loading.settings.fabric;
   const GossipSettings& gossip = loading.settings.gossip;
   const TimeoutSettings& timeouts = loading.settings.timeouts;
-  const std::array<Order, 5> orders = {{
+  const std::array<Order, 6> orders = {{
       {"fabric.max_chunk_bytes", fabric.max_chunk_bytes, "fabric.link_window_bytes",
        fabric.link_window_bytes},
       {"fabric.link_window_bytes", fabric.link_window_bytes, "fabric.window_bytes",
        fabric.window_bytes},
       {"fabric.link_window_operations", fabric.link_window_operations, "fabric.window_operations",
        fabric.window_operations},
-      {"gossip.heartbeat_ms", count(gossip.heartbeat), "gossip.dead_after_ms",
-       count(gossip.dead_after)},
+      {"gossip.probe_timeout_ms", count(gossip.probe_timeout), "gossip.period_ms",
+       count(gossip.period)},
+      {"gossip.period_ms", count(gossip.period), "gossip.suspicion_ms", count(gossip.suspicion)},
       {"timeouts.grace_min_ms", count(timeouts.grace_min), "timeouts.grace_max_ms",
        count(timeouts.grace_max)},
   }};

@@ -25,6 +25,7 @@ inline constexpr std::uint64_t kMib = 1024 * kKib;
 
 struct NodeSettings {
   std::string name;  // after load_settings never empty: the host name when none was given
+  std::map<std::string, std::string> labels;
   bool operator==(const NodeSettings&) const = default;
 };
 
@@ -39,9 +40,17 @@ struct RequestSettings {
 struct GossipSettings {
   std::string bind = "tcp://127.0.0.1:7412";
   std::string advertise;             // host that others reach us by; "": the one bound
-  std::vector<std::string> members;  // "tcp://host:port"
-  std::chrono::milliseconds heartbeat{500};
-  std::chrono::milliseconds dead_after{3000};
+  std::vector<std::string> members;  // "tcp://host:port", some of the others
+  std::chrono::milliseconds period{200};
+  std::chrono::milliseconds probe_timeout{80};
+  std::size_t indirect_probes = 3;
+  std::chrono::milliseconds suspicion{1000};
+  unsigned suspicion_longest = 6;
+  std::chrono::milliseconds closed_grace{400};
+  unsigned retransmit = 3;
+  std::size_t frame_bytes = 1400;
+  std::chrono::milliseconds push_pull{10000};
+  std::chrono::seconds forget_dead{600};
   bool operator==(const GossipSettings&) const = default;
 };
 
@@ -68,6 +77,7 @@ struct FabricSettings {
   PackingMode packing = PackingMode::kAuto;
   std::uint64_t staging_bytes = 40 * kMib;  // per device
   bool warm_up = true;
+  std::uint32_t wire_version = 0;  // the newest that this node speaks; 0: the build's
   std::uint64_t inline_bytes = 8 * kKib;
   std::uint32_t counted_chunks = 256;
   std::chrono::milliseconds idle_tick{5};

@@ -43,6 +43,21 @@ inline constexpr E kLastOf = E{};
 template <>
 inline constexpr Direction kLastOf<Direction> = Direction::kRead;
 
+/// A field that messages of earlier versions do not have: it keeps its value when it is missing.
+/// Behind all others.
+template <class T>
+struct Added {
+  T& value;
+};
+template <class T>
+Added<T> added(T& value) {
+  return {value};
+}
+template <class T>
+inline constexpr bool is_added = false;
+template <class T>
+inline constexpr bool is_added<Added<T>> = true;
+
 class ArchiveWriter {
  public:
   template <class T>
@@ -59,6 +74,10 @@ class ArchiveWriter {
   template <class T>
   requires std::is_class_v<T>
   void value(const T& structure) { fields(*this, structure); }
+  template <class T>
+  void value(const Added<T>& field) {
+    value(field.value);
+  }
   template <std::unsigned_integral T>
   void value(T number) {
     packer_.pack(number);
@@ -137,13 +156,14 @@ class ArchiveReader {
       : object_(object), problem_(problem) {}
 
   template <class... Fields>
-  void operator()(Fields&... values) {
+  void operator()(Fields&&... values) {
+    constexpr std::size_t kRequired = (std::size_t{!is_added<Fields>} + ... + 0);
     if (object_.type != msgpack::type::ARRAY) return refuse("expected an array");
     const msgpack::object_array& array = object_.via.array;
-    if (array.size < sizeof...(Fields))
-      return refuse(fmt::format("{} fields of {}", array.size, sizeof...(Fields)));
-    std::uint32_t position = 0;
-    (field(array.ptr[position], position, values), ...);
+    if (array.size < kRequired)
+      return refuse(fmt::format("{} fields of {}", array.size, kRequired));
+    [[maybe_unused]] std::uint32_t position = 0;  // of a structure without fields
+    (field_of(array, position, values), ...);
   }
 
   template <class T>
@@ -220,6 +240,14 @@ class ArchiveReader {
       return refuse(fmt::format("binary of {} bytes, at most {}", object_.via.bin.size, most));
     const auto* first = reinterpret_cast<const std::byte*>(object_.via.bin.ptr);
     bytes.assign(first, first + object_.via.bin.size);
+  }
+  template <class T>
+  void field_of(const msgpack::object_array& array, std::uint32_t& position, T& into) {
+    field(array.ptr[position], position, into);
+  }
+  template <class T>
+  void field_of(const msgpack::object_array& array, std::uint32_t& position, Added<T>& into) {
+    if (position < array.size) field(array.ptr[position], position, into.value);
   }
   template <class T>
   void field(const msgpack::object& object, std::uint32_t& position, T& into) {

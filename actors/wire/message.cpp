@@ -31,7 +31,7 @@ static void fields(A& archive, typename A::template Ref<Hello> m) {
 template <class A>
 static void fields(A& archive, typename A::template Ref<Open> m) {
   archive(m.transfer, m.region, m.epoch, m.direction, m.end, m.bytes, m.chunks, m.lease_ms,
-          m.initiator_region, m.notify, m.initiator_device, m.pack_slots, m.data);
+          m.initiator_region, m.notify, m.initiator_device, m.pack_slots, m.data, added(m.staged));
 }
 template <class A>
 static void fields(A& archive, typename A::template Ref<Fin> m) {
@@ -63,7 +63,8 @@ static void fields(A& archive, typename A::template Ref<LentStaging> m) {
 }
 template <class A>
 static void fields(A& archive, typename A::template Ref<OpenOk> m) {
-  archive(m.device, m.immediate, m.epoch, m.region_bytes, m.keys, m.staging);
+  archive(m.device, m.immediate, m.epoch, m.region_bytes, m.keys, m.staging, added(m.staged),
+          added(m.on_gpu));
 }
 template <class A>
 static void fields(A& archive, typename A::template Ref<FinOk>) {
@@ -71,7 +72,7 @@ static void fields(A& archive, typename A::template Ref<FinOk>) {
 }
 template <class A>
 static void fields(A& archive, typename A::template Ref<Fenced> m) {
-  archive(m.cards, m.keys);
+  archive(m.cards, m.keys, added(m.staging));
 }
 template <class A>
 static void fields(A& archive, typename A::template Ref<AlreadyDone>) {
@@ -84,6 +85,14 @@ static void fields(A& archive, typename A::template Ref<Revoked>) {
 template <class A>
 static void fields(A& archive, typename A::template Ref<Refused> m) {
   archive(m.error);
+}
+template <class A>
+static void fields(A& archive, typename A::template Ref<DrainNode> m) {
+  archive(m.deadline_ms);
+}
+template <class A>
+static void fields(A& archive, typename A::template Ref<DrainBegun>) {
+  archive();
 }
 template <class A>
 static void fields(A& archive, typename A::template Ref<Message> m) {
@@ -106,13 +115,13 @@ static void fields(A& archive, typename A::template Ref<Envelope> m) {
 
 std::string_view name_of(const Question& question) {
   static constexpr std::array<std::string_view, std::variant_size_v<Question>> kNames = {
-      "Hello", "Open", "Fin", "Fence", "Revoke"};
+      "Hello", "Open", "Fin", "Fence", "Revoke", "DrainNode"};
   return kNames.at(question.index());
 }
 
 std::string_view name_of(const Answer& answer) {
   static constexpr std::array<std::string_view, std::variant_size_v<Answer>> kNames = {
-      "HelloOk", "OpenOk", "FinOk", "Fenced", "AlreadyDone", "Revoked", "Refused"};
+      "HelloOk", "OpenOk", "FinOk", "Fenced", "AlreadyDone", "Revoked", "Refused", "DrainBegun"};
   return kNames.at(answer.index());
 }
 
@@ -140,7 +149,7 @@ Result<Message> decode_message(std::span<const std::byte> bytes) {
   if (!envelope)
     return fail(ErrorCode::kInvalidArgument, "fabric message: {}", envelope.error().message);
   const std::uint32_t version = envelope->version;
-  if (version == 0 || version + 1 < kWireVersion || version > kWireVersion + 1)
+  if (!compatible(version, kWireVersion))
     return fail(ErrorCode::kInvalidArgument,
                 "fabric message of version {}, this build talks {}; nodes at most one apart work "
                 "together, upgrade the older one",

@@ -18,8 +18,14 @@
 
 namespace penstock {
 
-/// Version of the fabric metadata; nodes one version apart talk at the lower one.
-inline constexpr std::uint32_t kWireVersion = 1;
+/// Version of the fabric metadata; nodes one version apart talk at the lower one, others do not
+/// connect. 2: DrainNode.
+inline constexpr std::uint32_t kWireVersion = 2;
+inline constexpr std::uint32_t kDrainNodeVersion = 2;
+/// Whether nodes that announce these versions work together.
+constexpr bool compatible(std::uint32_t one, std::uint32_t other) {
+  return one != 0 && other != 0 && one <= other + 1 && other <= one + 1;
+}
 
 /// One run of one node's service: start time in ns with random low bits. A restart is another node
 /// to its peers; the higher incarnation of a name is the living one.
@@ -75,7 +81,12 @@ struct Open {
   std::string initiator_device{};
   std::uint32_t pack_slots = 0;  // staging slots wanted for packed writes; 0: none
   InlineBytes data{};            // a small write as a whole: the answer is AlreadyDone
+  bool staged = false;           // everything will go through staging slots
 };
+/// Whether staging slots may be lent to it: the owner alone knows whether they have to be.
+inline bool takes_slots(const Open& open) {
+  return open.direction == Direction::kWrite && open.data.bytes.empty();
+}
 /// All my operations have completed.
 struct Fin {
   TransferId transfer = 0;
@@ -98,6 +109,11 @@ struct Revoke {
   std::uint64_t epoch = 0;
 };
 
+/// Drain, as an operator asked of the sender. From version 2.
+struct DrainNode {
+  std::uint32_t deadline_ms = 0;  // 0: the node's own
+};
+
 // -- answers -------------------------------------------------------------------------------------
 
 struct HelloOk {
@@ -116,12 +132,15 @@ struct OpenOk {
   std::uint64_t region_bytes = 0;
   std::vector<RegionKey> keys;
   std::optional<LentStaging> staging{};  // when slots were wanted and some are free
+  bool staged = false;  // nothing may go directly: asked for, or no card of the owner's reaches it
+  bool on_gpu = false;  // the region's memory
 };
 struct FinOk {};
 /// The cards as they are after the fence, and the region's keys on them.
 struct Fenced {
   std::vector<InboundCard> cards;
   std::vector<RegionKey> keys;
+  std::optional<LentStaging> staging{};  // of a staged transfer that goes on: its slots, anew
 };
 /// It has ended well: its data came with the Open, or count full, or Fin seen.
 struct AlreadyDone {};
@@ -130,8 +149,12 @@ struct Refused {
   Error error;
 };
 
-using Question = std::variant<Hello, Open, Fin, Fence, Revoke>;
-using Answer = std::variant<HelloOk, OpenOk, FinOk, Fenced, AlreadyDone, Revoked, Refused>;
+/// It has begun.
+struct DrainBegun {};
+
+using Question = std::variant<Hello, Open, Fin, Fence, Revoke, DrainNode>;
+using Answer =
+    std::variant<HelloOk, OpenOk, FinOk, Fenced, AlreadyDone, Revoked, Refused, DrainBegun>;
 /// "Open", "OpenOk" ..., for errors and logs.
 std::string_view name_of(const Question& question);
 std::string_view name_of(const Answer& answer);

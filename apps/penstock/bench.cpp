@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "apps/penstock/commands.hpp"
+#include "apps/penstock/gpu_bench.hpp"
 #include "apps/penstock/ladder.hpp"
 #include "apps/penstock/local_cluster.hpp"
 #include "apps/penstock/machine_room.hpp"
@@ -59,6 +60,9 @@ struct Arguments {
   std::vector<std::string> settings;
   bool ladder = false;
   std::string svg;
+  std::string memory = "host";
+  std::size_t in_flight = 16;
+  std::string ways;
 };
 
 struct Plan {
@@ -269,6 +273,23 @@ void run_ladder(const Arguments& arguments, const Globals& globals) {
   if (!report.verified) throw Exit(ExitCode::kFailed, "pages are not what they should be");
 }
 
+void run_on_gpu(const Arguments& arguments, const Globals& globals) {
+  auto plan = plan_of(arguments);
+  require_memory({.shared_bytes = 2 * plan.region_bytes}, "--region");
+  watch_interrupts();
+  const bool verified = bench_gpu({.provider = arguments.provider,
+                                   .page_bytes = plan.page_bytes,
+                                   .round_bytes = plan.round_bytes,
+                                   .region_bytes = plan.region_bytes,
+                                   .rounds = arguments.pairs,
+                                   .in_flight = arguments.in_flight,
+                                   .small_rounds = arguments.small_rounds,
+                                   .ways = arguments.ways,
+                                   .settings = settings_of(arguments, plan)},
+                                  globals.json);
+  if (!verified) throw Exit(ExitCode::kFailed, "pages are not what they should be");
+}
+
 void run(const Arguments& arguments, const Globals& globals) {
   auto plan = plan_of(arguments);
   require_memory({.shared_bytes = 4 * plan.region_bytes}, "--region");
@@ -339,12 +360,26 @@ void add_bench(CLI::App& app, Globals& globals) {
       ->capture_default_str();
   command->add_option("--set", arguments->settings,
                       "A setting of both services, as for penstockd: section.key=value");
+  command
+      ->add_option(
+          "--memory", arguments->memory,
+          "cuda: pages in memory of a GPU, over every path that there is, beside host memory")
+      ->check(CLI::IsMember({"host", "cuda"}))
+      ->capture_default_str();
+  command
+      ->add_option("--in-flight", arguments->in_flight,
+                   "With --memory cuda: requests of --bytes each at once on one node")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  command->add_option("--ways", arguments->ways,
+                      "With --memory cuda: only the ways whose names contain this");
   auto* ladder = command->add_flag("--ladder", arguments->ladder,
                                    "Switch the optimisations on one after another");
   command->add_option("--svg", arguments->svg, "A chart of the ladder, into this file")
       ->needs(ladder);
   command->footer(kFooter);
   command->callback([arguments, pages, &globals] {
+    if (arguments->memory == "cuda") return run_on_gpu(*arguments, globals);
     if (!arguments->ladder) return run(*arguments, globals);
     if (pages->empty()) arguments->pages = {"64KiB", "4KiB"};
     run_ladder(*arguments, globals);

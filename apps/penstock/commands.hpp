@@ -9,7 +9,8 @@
 
 namespace penstock::app {
 
-void add_status(CLI::App& app, Globals& globals);     // status, nodes
+void add_status(CLI::App& app, Globals& globals);     // status
+void add_nodes(CLI::App& app, Globals& globals);      // nodes, drain, remove
 void add_regions(CLI::App& app, Globals& globals);    // regions, allocate, register, release
 void add_verify(CLI::App& app, Globals& globals);     // fill, digest
 void add_transfer(CLI::App& app, Globals& globals);   // transfer
@@ -20,6 +21,8 @@ void add_doctor(CLI::App& app, Globals& globals);     // doctor
 void add_demo(CLI::App& app);                         // demo
 void add_bench(CLI::App& app, Globals& globals);      // bench
 void add_replay(CLI::App& app, Globals& globals);     // replay
+void add_probe(CLI::App& app, Globals& globals);      // probe
+void add_traffic(CLI::App& app, Globals& globals);    // traffic
 void add_raw_target(CLI::App& app);                   // raw-target, hidden: for demo and bench
 
 }  // namespace penstock::app

@@ -38,6 +38,7 @@ struct Arguments {
   std::size_t rounds = 3;
   std::string provider = "tcp";
   std::string json;
+  std::string memory = "host";
   std::vector<std::string> settings;
 };
 
@@ -48,12 +49,14 @@ Measurement together(const Measurement& a, const Measurement& b, double seconds)
 
 class Demo {
  public:
-  Demo(LocalCluster& cluster, DemoReport& report, HugePages huge_pages)
+  Demo(LocalCluster& cluster, DemoReport& report, HugePages huge_pages, Memory memory)
       : cluster_(cluster),
         report_(report),
         huge_pages_(huge_pages),
-        forth_(cluster.client(0), cluster.client(1), "forth", report.region_bytes, 1),
-        back_(cluster.client(1), cluster.client(0), "back", report.region_bytes, 1ULL << 40),
+        forth_(cluster.client(0), cluster.client(1), "forth", report.region_bytes, 1, memory,
+               memory),
+        back_(cluster.client(1), cluster.client(0), "back", report.region_bytes, 1ULL << 40, memory,
+              memory),
         raw_forth_(raw_options(), cluster.folder() / "raw-forth.log"),
         raw_back_(raw_options(), cluster.folder() / "raw-back.log") {
     report_.directions = {{cluster.name(0), cluster.name(1), {}, {}},
@@ -244,9 +247,11 @@ void run(const Arguments& arguments) {
 
   watch_interrupts();
   fmt::print(stderr, "starting two services and two bare libfabric pairs\n");
-  LocalCluster cluster({.provider = arguments.provider, .settings = arguments.settings});
+  LocalCluster cluster({.provider = arguments.provider,
+                        .settings = arguments.settings,
+                        .gpus = arguments.memory == "cuda"});
   try {
-    Demo demo(cluster, report, huge_pages_of(arguments.settings));
+    Demo demo(cluster, report, huge_pages_of(arguments.settings), memory_of(arguments.memory));
     for (std::size_t i = 0; i < arguments.rounds; ++i) demo.round(i, arguments.rounds);
     demo.small_transfers();
   } catch (...) {
@@ -274,6 +279,12 @@ void add_demo(CLI::App& app) {
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   command->add_option("--provider", arguments->provider, "tcp (over loopback) or shm")
+      ->capture_default_str();
+  command
+      ->add_option(
+          "--memory", arguments->memory,
+          "Where the regions lie: host, or cuda: on a GPU (the bare loop's stay on the host)")
+      ->check(CLI::IsMember({"host", "cuda"}))
       ->capture_default_str();
   command->add_option("--json", arguments->json, "Write the results to this file, too (-: print)")
       ->type_name("FILE");

@@ -37,7 +37,7 @@ struct Words {
                        notification.region, notification.data);
   }
   std::string operator()(const client::MemberChange& change) const {
-    constexpr std::array<const char*, 3> kVerbs{"joined", "left", "died"};
+    constexpr std::array<const char*, 4> kVerbs{"joined", "drains", "left", "died"};
     return fmt::format("node {} {}, incarnation {}", change.node,
                        kVerbs.at(static_cast<std::size_t>(change.kind)), change.incarnation);
   }

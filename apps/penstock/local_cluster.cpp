@@ -85,11 +85,12 @@ void LocalCluster::write_config(std::size_t node, const std::vector<std::uint16_
       "request: {{bind: [\"{}\"]}}\n"
       "gossip: {{bind: \"{}\", members: [\"{}\"]}}\n"
       "fabric: {{provider: {}{}}}\n"
-      "devices: {{pin: false, gpus: none}}\n"
+      "devices: {{pin: false, gpus: {}}}\n"
       "timeouts: {{drain_ms: 2000}}\n",
       options_.nodes[node], endpoint(node), members[node], fmt::join(members, "\", \""),
       options_.provider,
-      options_.provider == "tcp" ? ", cards: [{domain: lo, address: 127.0.0.1}]" : "");
+      options_.provider == "tcp" ? ", cards: [{domain: lo, address: 127.0.0.1}]" : "",
+      options_.gpus ? "auto" : "none");
   if (!file.flush()) throw Exit(ExitCode::kFailed, path.string() + " cannot be written");
 }
 

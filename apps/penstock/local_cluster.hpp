@@ -21,6 +21,7 @@ struct ClusterOptions {
   /// And of one of them, after those: by node, may be shorter than `nodes`.
   std::vector<std::vector<std::string>> node_settings{};
   std::uint32_t start_timeout_ms = 15000;
+  bool gpus = false;  // they use those of this machine
 };
 
 /// Throws Exit kFailed, with the end of the service's log on standard error, when a service does

@@ -75,6 +75,7 @@ int main(int argc, char** argv) {
   app.fallthrough();  // global options may follow the command
   add_globals(app, globals);
   add_status(app, globals);
+  add_nodes(app, globals);
   add_regions(app, globals);
   add_verify(app, globals);
   add_transfer(app, globals);
@@ -82,9 +83,11 @@ int main(int argc, char** argv) {
   add_events(app, globals);
   add_topology(app, globals);
   add_doctor(app, globals);
+  add_probe(app, globals);
   add_demo(app);
   add_bench(app, globals);
   add_replay(app, globals);
+  add_traffic(app, globals);
   add_raw_target(app);
   return run(app, argc, argv);
 }

@@ -16,6 +16,12 @@ constexpr auto kLookEvery = std::chrono::milliseconds(100);
 
 }  // namespace
 
+client::Region allocate_in(client::Client& client, Memory memory, const std::string& name,
+                           std::uint64_t bytes) {
+  if (memory == Memory::kCuda) return client.allocate_cuda(name, bytes);
+  return client.allocate(name, bytes, "", client::MapMemory::kNo);
+}
+
 PageLists random_pages(std::uint64_t region_pages, std::uint64_t count, std::uint64_t seed,
                        std::uint32_t run) {
   auto runs = static_cast<std::uint32_t>(region_pages / run);
@@ -81,11 +87,11 @@ Moved wait(const Batch& batch, const std::function<void()>& tick) {
 }
 
 PageMover::PageMover(client::Client& source, client::Client& destination, const std::string& name,
-                     std::uint64_t bytes, std::uint64_t seed)
+                     std::uint64_t bytes, std::uint64_t seed, Memory source_memory,
+                     Memory destination_memory)
     : source_(source), destination_(destination) {
-  source_region_ = source.allocate(name + ".source", bytes, "", client::MapMemory::kNo);
-  destination_region_ =
-      destination.allocate(name + ".destination", bytes, "", client::MapMemory::kNo);
+  source_region_ = allocate_in(source, source_memory, name + ".source", bytes);
+  destination_region_ = allocate_in(destination, destination_memory, name + ".destination", bytes);
   source.fill(source_region_.name(), seed);
 }
 
@@ -110,6 +116,8 @@ Batch PageMover::submit(client::Direction direction, std::uint64_t page_bytes,
                                 .destination_pages = to.subspan(begin, count)};
     spec.deadline_ms = kDeadlineMs;
     spec.lane = lane;
+    spec.path = path_;
+    spec.packing = packing_;
     specs.push_back(std::move(spec));
   }
   Batch batch{std::chrono::steady_clock::now(), asked.submit(specs)};

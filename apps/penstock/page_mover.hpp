@@ -16,6 +16,17 @@
 
 namespace penstock::app {
 
+/// Where the regions of a run lie.
+enum class Memory : unsigned char { kHost, kCuda };
+/// Of "host" or "cuda", as typed.
+inline Memory memory_of(const std::string& word) {
+  return word == "cuda" ? Memory::kCuda : Memory::kHost;
+}
+
+/// The service allocates it and it is not mapped.
+client::Region allocate_in(client::Client& client, Memory memory, const std::string& name,
+                           std::uint64_t bytes);
+
 struct PageLists {
   std::vector<std::uint32_t> source;
   std::vector<std::uint32_t> destination;
@@ -65,12 +76,17 @@ class PageMover {
   /// Allocates `bytes` on both, as "NAME.source" and "NAME.destination", and fills the source with
   /// the pattern of `seed`. The clients must outlive this. Throws client::Error.
   PageMover(client::Client& source, client::Client& destination, const std::string& name,
-            std::uint64_t bytes, std::uint64_t seed);
+            std::uint64_t bytes, std::uint64_t seed, Memory source_memory = Memory::kHost,
+            Memory destination_memory = Memory::kHost);
+
+  /// As in TransferSpec, for what is submitted from now on.
+  void set_path(std::string path) { path_ = std::move(path); }
+  void set_packing(client::Packing packing) { packing_ = packing; }
 
   client::Client& source() { return source_; }
   client::Client& destination() { return destination_; }
   /// Of the source region.
-  const std::string& shared_name() const { return source_region_.info().shared_name; }
+  std::string shared_name() const { return source_region_.info().shared_name; }
 
   /// Asks for the move as `parts` transfers (all in one request): a write is asked of the source's
   /// service, a read of the destination's. `lists` may go when it returns.
@@ -85,6 +101,8 @@ class PageMover {
   client::Client& destination_;
   client::Region source_region_;
   client::Region destination_region_;
+  std::string path_;
+  client::Packing packing_ = client::Packing::kAuto;
   std::map<std::uint64_t, std::vector<std::uint64_t>> source_digests_;  // by page size
 };
 

@@ -18,6 +18,8 @@ struct RegionArguments {
   std::string device;
   std::string shared_name;
   std::string offset = "0";
+  std::string memory = "host";
+  int gpu = -1;
   bool force = false;
 };
 
@@ -51,7 +53,10 @@ void print_made(const Globals& globals, const client::RegionInfo& region) {
 void allocate(const Globals& globals, const RegionArguments& arguments) {
   auto bytes = cli::parse_bytes(arguments.bytes);
   auto client = globals.connect();
-  auto region = client.allocate(arguments.name, bytes, arguments.device, client::MapMemory::kNo);
+  auto region =
+      arguments.memory == "cuda"
+          ? client.allocate_cuda(arguments.name, bytes, arguments.gpu, arguments.device)
+          : client.allocate(arguments.name, bytes, arguments.device, client::MapMemory::kNo);
   region.detach();
   print_made(globals, region.info());
 }
@@ -77,6 +82,11 @@ void add_allocate(CLI::App& app, Globals& globals, std::shared_ptr<RegionArgumen
   command->add_option("name", arguments->name, "Name of the region")->required();
   command->add_option("bytes", arguments->bytes, "Size: 4096, 64K, 1.5G")->required();
   command->add_option("--device", arguments->device, "Device, as in status; default: its choice");
+  command->add_option("--memory", arguments->memory, "host, or cuda: memory of a GPU")
+      ->check(CLI::IsMember({"host", "cuda"}))
+      ->capture_default_str();
+  command->add_option("--gpu", arguments->gpu,
+                      "Which, as the service numbers them; default: the device's");
   command->footer("Example: penstock allocate cache 1G");
   command->callback([&globals, arguments] { allocate(globals, *arguments); });
 }

@@ -46,6 +46,9 @@ struct Arguments {
   std::size_t concurrency = 4;
   bool no_verify = false;
   bool corrupt_one = false;
+  std::string memory = "host";
+  std::string path;
+  bool same_node = false;
   std::string provider = "tcp";
   std::vector<std::string> settings;
 };
@@ -96,6 +99,8 @@ void print(const workload::ReplayReport& report, const workload::KvGeometry& geo
   table.add({"evicted blocks", std::to_string(report.decoder_evictions)});
   table.add({"pages moved", fmt::format("{} in {} writes", report.pages, report.writes)});
   table.add({"bytes moved", cli::format_bytes(report.bytes)});
+  for (const auto& [path, transfers] : report.paths)
+    table.add({"path " + path, fmt::format("{} transfers", transfers)});
   table.add({"rate", fmt::format("{:.2f} Gbps while transfers were under way ({:.2f} of {:.2f} s)",
                                  report.gbps(), report.busy_s, report.wall_s)});
   table.add({"hand-over", latency(report.hand_over_ms)});
@@ -120,19 +125,25 @@ void run(const Arguments& arguments, const Globals& globals) {
   options.concurrency = arguments.concurrency;
   options.verify = !arguments.no_verify;
   options.corrupt_one = arguments.corrupt_one;
+  options.memory = memory_of(arguments.memory);
+  options.path = arguments.path;
   auto requests = read_requests(arguments);
-  require_memory(
-      {.shared_bytes = options.decoder_pool_bytes + options.prefill_pool_bytes, .other_bytes = 0},
-      "--pool or --prefill-pool");
+  if (options.memory == Memory::kHost)
+    require_memory(
+        {.shared_bytes = options.decoder_pool_bytes + options.prefill_pool_bytes, .other_bytes = 0},
+        "--pool or --prefill-pool");
 
   watch_interrupts();
-  LocalCluster cluster({.nodes = {"prefill", "decoder"},
+  LocalCluster cluster({.nodes = arguments.same_node
+                                     ? std::vector<std::string>{"prefill"}
+                                     : std::vector<std::string>{"prefill", "decoder"},
                         .provider = arguments.provider,
-                        .settings = arguments.settings});
+                        .settings = arguments.settings,
+                        .gpus = options.memory == Memory::kCuda});
   options.watch = [&cluster] { cluster.check(); };
   workload::ReplayReport report;
   try {
-    ReplayRun replay(cluster.client(0), cluster.client(1), options);
+    ReplayRun replay(cluster.client(0), cluster.client(arguments.same_node ? 0 : 1), options);
     report = replay.run(requests);
   } catch (const workload::PoolTooSmall& error) {
     throw cli::UsageError(error.what());
@@ -210,6 +221,14 @@ void add_replay(CLI::App& app, Globals& globals) {
       "--corrupt-one", arguments->corrupt_one,
       "Flip a bit of one page that landed, to see that it is found: the command fails "
       "and names the page");
+  command->add_option("--memory", arguments->memory, "Where the pools lie: host, or cuda: on a GPU")
+      ->check(CLI::IsMember({"host", "cuda"}))
+      ->capture_default_str();
+  command
+      ->add_option("--path", arguments->path,
+                   "auto, staged or gpudirect: what the transfers are asked to take")
+      ->check(CLI::IsMember({"auto", "staged", "gpudirect"}));
+  command->add_flag("--same-node", arguments->same_node, "Both pools on one service");
   command->add_option("--provider", arguments->provider, "tcp (over loopback) or shm")
       ->capture_default_str();
   command->add_option("--set", arguments->settings,

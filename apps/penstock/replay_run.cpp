@@ -17,6 +17,7 @@ using workload::HandOver;
 
 constexpr const char* kSourceRegion = "replay.prefill";
 constexpr const char* kDestinationRegion = "replay.decoder";
+constexpr const char* kBlankRegion = "replay.blank";
 constexpr std::uint64_t kSeed = 0x70656e73746f636b;
 constexpr std::uint32_t kDeadlineMs = 60000;
 constexpr int kCleared = 0xa5;
@@ -76,10 +77,16 @@ ReplayRun::ReplayRun(client::Client& prefill, client::Client& decoder, ReplayOpt
       decoder_pages_(pool_pages("decoder", options_.decoder_pool_bytes, options_.geometry)),
       planner_(make_planner()) {
   const auto& geometry = options_.geometry;
-  source_ = prefill_.allocate(kSourceRegion, prefill_pages_ * geometry.page_bytes_all_planes(), "",
-                              client::MapMemory::kNo);
-  destination_ =
-      decoder_.allocate(kDestinationRegion, decoder_pages_ * geometry.page_bytes_all_planes());
+  source_ = allocate_in(prefill_, options_.memory, kSourceRegion,
+                        prefill_pages_ * geometry.page_bytes_all_planes());
+  destination_ = allocate_in(decoder_, options_.memory, kDestinationRegion,
+                             decoder_pages_ * geometry.page_bytes_all_planes());
+  if (options_.memory == Memory::kHost) {
+    destination_.map();
+  } else if (options_.verify) {
+    blank_ = allocate_in(decoder_, options_.memory, kBlankRegion, geometry.page_bytes());
+    decoder_.fill(kBlankRegion, ~kSeed);
+  }
   for (std::uint32_t plane = 0; plane < geometry.planes(); ++plane) {
     planes_.push_back({geometry.plane_offset(plane, prefill_pages_),
                        geometry.plane_offset(plane, decoder_pages_)});
@@ -172,10 +179,26 @@ bool ReplayRun::admit(const workload::TraceRequest& request) {
 /// A page that no write reaches must not pass for the one that was there before.
 void ReplayRun::clear_destination(const HandOver& hand_over) {
   const auto page_bytes = options_.geometry.page_bytes();
-  for (auto page :
-       in_all_planes(hand_over.destination_pages, options_.geometry.planes(), decoder_pages_)) {
-    std::memset(destination_page(page), kCleared, page_bytes);
-  }
+  const auto pages =
+      in_all_planes(hand_over.destination_pages, options_.geometry.planes(), decoder_pages_);
+  if (options_.memory == Memory::kCuda) return clear_on_gpu(pages);
+  for (auto page : pages) std::memset(destination_page(page), kCleared, page_bytes);
+}
+
+/// The decoder's service copies a page there that holds nothing of the source.
+void ReplayRun::clear_on_gpu(const std::vector<std::uint32_t>& pages) {
+  const std::vector<std::uint32_t> blanks(pages.size(), 0);
+  client::TransferSpec spec;
+  spec.region = kBlankRegion;
+  spec.targets = {{"", kDestinationRegion, destination_.epoch()}};
+  spec.layout = client::Pages{.page_bytes = options_.geometry.page_bytes(),
+                              .source_pages = blanks,
+                              .destination_pages = pages};
+  const auto result = decoder_.transfer(spec).wait();
+  if (result.done()) return;
+  throw Exit(ExitCode::kTransferNotDone,
+             fmt::format("clearing pages on the GPU {}: {} {}", client::name_of(result.state),
+                         result.error_code, result.error_message));
 }
 
 void ReplayRun::submit(InFlight& flight) {
@@ -188,6 +211,7 @@ void ReplayRun::submit(InFlight& flight) {
                               .destination_pages = hand_over.destination_pages,
                               .bases = planes_};
   spec.deadline_ms = kDeadlineMs;
+  spec.path = options_.path;
   moving_.insert(hand_over.id);
   flight.submitted = Clock::now();
   prefill_.submit(spec).on_done(
@@ -223,6 +247,7 @@ void ReplayRun::on_ended(const Ended& ended) {
   busy_.push_back({flight->submitted, ended.time});
   report_.bytes += result.bytes;
   report_.writes += result.writes;
+  ++report_.paths[result.path];
   report_.pages += flight->hand_over.destination_pages.size() * options_.geometry.planes();
   for (auto& other : in_flight_) {
     const auto& waits = other.hand_over.waits_for;
@@ -314,8 +339,11 @@ void ReplayRun::corrupt(const HandOver& hand_over) {
   auto pages =
       in_all_planes(hand_over.destination_pages, options_.geometry.planes(), decoder_pages_);
   auto page = pages[pages.size() / 2];
-  auto& byte = destination_page(page)[options_.geometry.page_bytes() / 2];
-  byte ^= std::byte{1};
+  const auto page_bytes = options_.geometry.page_bytes();
+  if (options_.memory == Memory::kCuda)
+    decoder_.fill(kDestinationRegion, ~kSeed, page * page_bytes + page_bytes / 2, 1);
+  else
+    destination_page(page)[page_bytes / 2] ^= std::byte{1};
   corrupted_ = true;
   fmt::print(stderr, "penstock: flipped one bit in destination page {} on purpose\n", page);
 }

@@ -13,6 +13,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "apps/penstock/page_mover.hpp"
 #include "client/cpp/penstock.hpp"
 #include "client/workload/hand_over.hpp"
 #include "client/workload/page_check.hpp"
@@ -29,6 +30,8 @@ struct ReplayOptions {
   std::size_t concurrency = 4;
   bool verify = true;
   bool corrupt_one = false;
+  Memory memory = Memory::kHost;  // of both pools
+  std::string path;               // as in TransferSpec
   /// Called a few times a second; throws when waiting on makes no sense.
   std::function<void()> watch = [] {};
 };
@@ -80,6 +83,7 @@ class ReplayRun {
   void verify_at_the_end();
   void tell_difference(std::string words);
   std::byte* destination_page(std::uint32_t flat_page);
+  void clear_on_gpu(const std::vector<std::uint32_t>& pages);
 
   const ReplayOptions options_;
   client::Client& prefill_;
@@ -88,6 +92,7 @@ class ReplayRun {
   const std::uint64_t decoder_pages_;
   client::Region source_;
   client::Region destination_;
+  client::Region blank_;  // of the decoder, one page: what pages on a GPU are cleared from
   std::vector<client::BasePair> planes_;
   std::vector<std::uint64_t> source_digests_;
   // What each page of the decoder's pool must hold now; nothing where none was moved to.

@@ -1,4 +1,4 @@
-// penstock status, penstock nodes
+// penstock status
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -74,26 +74,12 @@ void run_status(const Globals& globals) {
   globals.json ? print_json(text) : print_status(text);
 }
 
-void run_nodes(const Globals& globals) {
-  auto client = globals.connect();
-  if (globals.json) return print_json(client.call("nodes", "{}"));
-  Table table({"NODE", "STATE", "ADDRESS", "INCARNATION"});
-  for (const auto& node : client.nodes()) {
-    table.add({node.name, node.state, node.address.empty() ? "-" : node.address,
-               std::to_string(node.incarnation)});
-  }
-  table.print();
-}
-
 }  // namespace
 
 void add_status(CLI::App& app, Globals& globals) {
   auto* status = app.add_subcommand("status", "What the service is, has and does");
   status->footer("Example: penstock status --json");
   status->callback([&globals] { run_status(globals); });
-  auto* nodes = app.add_subcommand("nodes", "The nodes that the service knows");
-  nodes->footer("Example: penstock nodes");
-  nodes->callback([&globals] { run_nodes(globals); });
 }
 
 }  // namespace penstock::app

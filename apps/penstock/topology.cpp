@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/penstock/commands.hpp"
+#include "apps/penstock/table.hpp"
 #include "transport/topology/core_plan.hpp"
 #include "transport/topology/pairing.hpp"
 #include "transport/topology/print.hpp"
@@ -20,6 +21,7 @@ struct TopologyArguments {
   std::string provider;
   std::vector<std::string> gpus;  // empty: all that are there
   std::vector<int> cpus;          // empty: all that may be used
+  bool paths = false;
 };
 
 template <class T>
@@ -71,7 +73,41 @@ nlohmann::json json_of(const std::vector<CardOffer>& offers, const std::vector<D
   return {{"devices", std::move(list)}, {"warnings", cores.warnings}};
 }
 
+/// The ways from memory of one kind of a device to the other kind, on this node and to another.
+void print_paths(const Globals& globals) {
+  auto client = globals.connect();
+  const auto status = nlohmann::json::parse(client.call("status", "{}"));
+  Table table({"DEVICE", "FROM", "TO", "ON THIS NODE", "TO ANOTHER NODE"});
+  auto list = nlohmann::json::array();
+  for (const auto& device : status.value("devices", nlohmann::json::array())) {
+    const std::string reach = device.value("gpu_reach", "none");
+    const std::string small =
+        device.value("staging", false) ? "direct, packed or inline" : "direct or inline";
+    for (const char* from : {"host", "gpu"})
+      for (const char* to : {"host", "gpu"}) {
+        const bool from_gpu = std::string_view(from) == "gpu";
+        const bool to_gpu = std::string_view(to) == "gpu";
+        if (from_gpu && reach == "none") continue;
+        // What the other node's cards reach it says itself when it is asked; like ours, most times.
+        const std::string away = from_gpu ? (to_gpu && reach == "gpudirect"
+                                                 ? "gpudirect; staged where its cards do not reach"
+                                                 : reach)
+                                 : to_gpu ? "gpudirect or staged, as its cards reach"
+                                          : small;
+        const std::string here =
+            from_gpu || to_gpu ? (reach == "none" ? "no GPU here" : "local_kernel") : "local_copy";
+        const auto name = device.value("name", "");
+        table.add({name, from, to, here, away});
+        list.push_back(
+            {{"device", name}, {"from", from}, {"to", to}, {"local", here}, {"remote", away}});
+      }
+  }
+  if (globals.json) return print_json(nlohmann::json{{"paths", list}}.dump());
+  table.print();
+}
+
 void run(const Globals& globals, const TopologyArguments& arguments) {
+  if (arguments.paths) return print_paths(globals);
   auto topology = value_or_exit(arguments.xml.empty() ? Topology::discover()
                                                       : Topology::from_xml(arguments.xml));
   if (!arguments.cpus.empty()) {
@@ -91,8 +127,10 @@ void run(const Globals& globals, const TopologyArguments& arguments) {
 
 void add_topology(CLI::App& app, Globals& globals) {
   auto arguments = std::make_shared<TopologyArguments>();
-  auto* topology = app.add_subcommand(
-      "topology", "The machine, and which cards would serve which device; asks no service");
+  auto* topology =
+      app.add_subcommand("topology",
+                         "The machine, and which cards would serve which device; asks no service "
+                         "but with --paths");
   topology->add_option("--xml", arguments->xml, "A machine saved with: lstopo FILE.xml");
   topology->add_option("--provider", arguments->provider, "tcp, shm, verbs or efa")
       ->default_val("tcp");
@@ -101,6 +139,9 @@ void add_topology(CLI::App& app, Globals& globals) {
   topology->add_option("--cpus", arguments->cpus, "Only these hardware threads: 0,1,2")
       ->delimiter(',')
       ->check(CLI::NonNegativeNumber);
+  topology->add_flag("--paths", arguments->paths,
+                     "Which way pages take from and to memory of the host and of GPUs, as the "
+                     "running service answers");
   topology->footer(
       "Examples: penstock topology --xml p5.xml --provider efa\n"
       "          penstock topology --xml p5.xml --provider efa --gpus 53:00.0,97:00.0");

@@ -175,6 +175,9 @@ void add_transfer(CLI::App& app, Globals& globals) {
       "Up to 1 KiB for the destination's subscribers, when the last byte is there");
   transfer->add_option("--packing", arguments.packing,
                        "auto (as measured costs say), always, never: small pages in long writes");
+  transfer->add_option(
+      "--path", arguments.path,
+      "auto, staged (through pinned host memory) or gpudirect: that way or an error");
   transfer->add_flag("--wait,!--no-wait", command->wait,
                      "Wait for the end (default), or print the ids and go");
   add_layout_options(*transfer, arguments);

@@ -1,10 +1,12 @@
 // penstockd: the service of one node. Reads the configuration, starts the Service, waits for a
-// signal. SIGTERM or SIGINT drains and exits 0; a second one exits at once.
+// signal. SIGTERM or SIGINT drains and exits 0, a second one exits at once; a request to drain is
+// the first without being a signal.
 #include <pthread.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -34,33 +36,67 @@ sigset_t block_signals() {
   return signals;
 }
 
-/// Ends the process on a second signal, or when the orderly end takes too long.
-void watch_the_end(const sigset_t& signals, std::chrono::milliseconds limit) {
-  std::thread([signals, limit] {
-    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit);
-    const timespec wait{seconds.count(), 0};
-    const int signal = sigtimedwait(&signals, nullptr, &wait);
-    std::fputs(signal > 0 ? "penstockd: second signal, exiting now\n"
-                          : "penstockd: the orderly end took too long, exiting now\n",
-               stderr);
+/// A request to drain, brought to the main thread as a signal of our own with the deadline in it.
+void signal_drain(std::chrono::milliseconds deadline) {
+  sigval value{};
+  value.sival_int = static_cast<int>(deadline.count());
+  sigqueue(getpid(), SIGTERM, value);
+}
+
+struct Ending {
+  int signal = 0;
+  bool requested = false;
+  std::chrono::milliseconds deadline{0};  // of a request; 0: the configured one
+};
+
+Ending wait_for_the_end(const sigset_t& signals) {
+  siginfo_t info{};
+  while (sigwaitinfo(&signals, &info) < 0) {
+  }
+  const bool requested = info.si_code == SI_QUEUE && info.si_pid == getpid();
+  return {info.si_signo, requested,
+          std::chrono::milliseconds(requested ? info.si_value.sival_int : 0)};
+}
+
+/// Ends the process on `more` signals from outside, or when the orderly end takes too long.
+void watch_the_end(const sigset_t& signals, std::chrono::milliseconds limit, int more) {
+  std::thread([signals, limit, more] {
+    const auto end = std::chrono::steady_clock::now() + limit;
+    for (int left = more; left > 0;) {
+      const auto wait = std::max<std::chrono::nanoseconds>(end - std::chrono::steady_clock::now(),
+                                                           std::chrono::nanoseconds(0));
+      const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(wait);
+      const timespec time{seconds.count(), (wait - seconds).count()};
+      siginfo_t info{};
+      if (sigtimedwait(&signals, &info, &time) > 0) {
+        if (info.si_code != SI_QUEUE || info.si_pid != getpid()) --left;
+      } else if (std::chrono::steady_clock::now() >= end) {
+        std::fputs("penstockd: the orderly end took too long, exiting now\n", stderr);
+        _exit(1);
+      }
+    }
+    std::fputs("penstockd: second signal, exiting now\n", stderr);
     _exit(1);
   }).detach();
 }
 
 int run(const penstock::Settings& settings) {
   const sigset_t signals = block_signals();
-  auto service = penstock::Service::start(settings);
+  auto service = penstock::Service::start(settings, signal_drain);
   if (!service) {
     spdlog::critical("penstockd cannot start: {}", service.error().message);
     return 1;
   }
   std::fputs((*service)->banner().c_str(), stdout);
   std::fflush(stdout);
-  int signal = 0;
-  sigwait(&signals, &signal);
-  spdlog::info("signal {}: draining for at most {} ms", signal, settings.timeouts.drain.count());
-  watch_the_end(signals, settings.timeouts.drain + kExitAfterDrain);
-  (*service)->drain(settings.timeouts.drain);
+  const Ending ending = wait_for_the_end(signals);
+  const auto deadline = ending.deadline.count() > 0 ? ending.deadline : settings.timeouts.drain;
+  spdlog::info("{} {}: draining for at most {} ms",
+               ending.requested ? "request, by signal" : "signal", ending.signal, deadline.count());
+  // Whoever asked for a drain may send SIGTERM too, as Kubernetes does: that is one, not the
+  // second.
+  watch_the_end(signals, deadline + kExitAfterDrain, ending.requested ? 2 : 1);
+  (*service)->drain(deadline);
   service->reset();
   spdlog::info("stopped");
   return 0;

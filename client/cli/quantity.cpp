@@ -56,6 +56,26 @@ std::uint64_t parse_bytes(std::string_view text) {
   return static_cast<std::uint64_t>(bytes);
 }
 
+std::uint64_t parse_duration_ms(std::string_view text) {
+  const auto digits_end = text.find_first_not_of("0123456789.");
+  const auto digits = text.substr(0, digits_end);
+  const auto unit =
+      digits_end == std::string_view::npos ? std::string_view("s") : text.substr(digits_end);
+  const double factor = unit == "ms"  ? 1
+                        : unit == "s" ? 1e3
+                        : unit == "m" ? 60e3
+                        : unit == "h" ? 3600e3
+                                      : 0;
+  double number = 0;
+  const char* end = digits.data() + digits.size();
+  const auto [stop, problem] = std::from_chars(digits.data(), end, number);
+  const double ms = number * factor;
+  if (digits.empty() || factor == 0 || problem != std::errc() || stop != end || ms > 0x1p53)
+    throw UsageError(
+        fmt::format("'{}' is no duration; write seconds, or a number with ms, s, m or h", text));
+  return static_cast<std::uint64_t>(std::llround(ms));
+}
+
 std::uint64_t parse_u64(std::string_view text, std::string_view what) {
   int base = 10;
   auto digits = text;

@@ -44,6 +44,12 @@ client::Packing packing(const std::string& word) {
   throw UsageError(fmt::format("--packing {}: wanted auto, always or never", word));
 }
 
+std::string path(const std::string& word) {
+  if (word.empty() || word == "auto") return "";
+  if (word == "staged" || word == "gpudirect") return word;
+  throw UsageError(fmt::format("--path {}: wanted auto, staged or gpudirect", word));
+}
+
 }  // namespace
 
 ParsedTransfer::ParsedTransfer(const TransferArguments& arguments) {
@@ -58,6 +64,7 @@ ParsedTransfer::ParsedTransfer(const TransferArguments& arguments) {
   spec_.key = arguments.key;
   spec_.notify = arguments.notify;
   spec_.packing = packing(arguments.packing);
+  spec_.path = path(arguments.path);
   if (arguments.ranges.empty()) {
     spec_.layout = paged_layout(arguments);
     return;

@@ -20,6 +20,7 @@ struct TransferArguments {
   std::string key;
   std::string notify;
   std::string packing;
+  std::string path;
 
   std::string ranges;             // a file of ranges, or "-"
   std::string pages;              // source pages, a list or a file

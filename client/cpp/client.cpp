@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "client/cpp/core.hpp"
+#include "client/cpp/descriptors.hpp"
 #include "client/cpp/penstock.hpp"
 
 namespace penstock::client {
@@ -30,8 +31,10 @@ void check_one_target(const TransferSpec& spec) {
 
 /// The region that the service has just made: its description is in the reply.
 Region made_region(const std::shared_ptr<Core>& core, const Json& reply, const std::string& name,
-                   MapMemory map) {
-  Region region(core, read_region(reply.contains("region") ? reply["region"] : reply));
+                   MapMemory map, const std::string& operation, Json fields) {
+  Region region(core, std::make_shared<RegionState>(
+                          read_region(reply.contains("region") ? reply["region"] : reply),
+                          operation, std::move(fields)));
   if (region.name() != name) {
     region.detach();
     throw Error("INTERNAL", "asked for region '" + name + "', got '" + region.name() + "'");
@@ -55,22 +58,74 @@ ServiceInfo Client::service() const { return core_->service(); }
 
 Region Client::allocate(const std::string& name, std::uint64_t bytes, const std::string& device,
                         MapMemory map) {
-  auto reply = core_->call("allocate", {{"name", name}, {"bytes", bytes}, {"device", device}},
-                           core_->options().memory_timeout_ms);
-  return made_region(core_, reply, name, map);
+  const Json fields{{"name", name}, {"bytes", bytes}, {"device", device}};
+  auto reply = core_->call("allocate", fields, core_->options().memory_timeout_ms);
+  return made_region(core_, reply, name, map, "allocate", fields);
 }
 
 Region Client::register_region(const std::string& name, const std::string& shared_name,
                                std::uint64_t offset, std::uint64_t bytes, const std::string& device,
                                MapMemory map) {
-  auto reply = core_->call("register",
-                           {{"name", name},
-                            {"shared_name", shared_name},
-                            {"offset", offset},
-                            {"bytes", bytes},
-                            {"device", device}},
-                           core_->options().memory_timeout_ms);
-  return made_region(core_, reply, name, map);
+  const Json fields{{"name", name},
+                    {"shared_name", shared_name},
+                    {"offset", offset},
+                    {"bytes", bytes},
+                    {"device", device}};
+  auto reply = core_->call("register", fields, core_->options().memory_timeout_ms);
+  return made_region(core_, reply, name, map, "register", fields);
+}
+
+Region Client::allocate_cuda(const std::string& name, std::uint64_t bytes, int gpu,
+                             const std::string& device) {
+  Json fields{{"name", name}, {"bytes", bytes}, {"device", device}, {"memory", "cuda"}};
+  if (gpu >= 0) fields["gpu"] = gpu;
+  auto reply = core_->call("allocate", fields, core_->options().memory_timeout_ms);
+  return made_region(core_, reply, name, MapMemory::kNo, "allocate", fields);
+}
+
+Region Client::register_cuda(const std::string& name, std::span<const std::byte> ipc_handle,
+                             std::uint64_t offset, std::uint64_t bytes, int gpu,
+                             const std::string& device) {
+  Json fields{{"name", name},     {"offset", offset}, {"bytes", bytes},
+              {"device", device}, {"memory", "cuda"}, {"ipc_handle", packed(ipc_handle)}};
+  if (gpu >= 0) fields["gpu"] = gpu;
+  auto reply = core_->call("register", fields, core_->options().memory_timeout_ms);
+  return made_region(core_, reply, name, MapMemory::kNo, "register", fields);
+}
+
+Region Client::register_cuda_descriptor(const std::string& name, int fd,
+                                        std::uint64_t allocation_bytes, std::uint64_t offset,
+                                        std::uint64_t bytes, int gpu, const std::string& device) {
+  Json fields{{"name", name},
+              {"offset", offset},
+              {"bytes", bytes},
+              {"device", device},
+              {"memory", "cuda"},
+              {"descriptor", give_descriptor(core_->service().descriptor_socket, fd)},
+              {"allocation_bytes", allocation_bytes}};
+  if (gpu >= 0) fields["gpu"] = gpu;
+  auto reply = core_->call("register", fields, core_->options().memory_timeout_ms);
+  return made_region(core_, reply, name, MapMemory::kNo, "register", fields);
+}
+
+Region Client::allocate_cuda_descriptor(const std::string& name, std::uint64_t bytes,
+                                        Descriptor& descriptor, int gpu,
+                                        const std::string& device) {
+  Json fields{{"name", name},
+              {"bytes", bytes},
+              {"device", device},
+              {"memory", "cuda"},
+              {"export", "descriptor"}};
+  if (gpu >= 0) fields["gpu"] = gpu;
+  auto reply = core_->call("allocate", fields, core_->options().memory_timeout_ms);
+  Region region = made_region(core_, reply, name, MapMemory::kNo, "allocate", fields);
+  if (!reply.contains("descriptor"))
+    throw Error("UNSUPPORTED", reply.value("descriptor_error", "the service gave no descriptor"));
+  descriptor.fd =
+      take_descriptor(core_->service().descriptor_socket, reply["descriptor"].get<std::uint64_t>());
+  descriptor.allocation_bytes = reply.value("allocation_bytes", std::uint64_t{0});
+  descriptor.offset = reply.value("descriptor_offset", std::uint64_t{0});
+  return region;
 }
 
 Region Client::open(const std::string& name, MapMemory map) {
@@ -79,7 +134,7 @@ Region Client::open(const std::string& name, MapMemory map) {
   if (found == all.end()) {
     throw Error("NOT_FOUND", "no region '" + name + "' at " + core_->options().endpoint);
   }
-  Region region(nullptr, *found);
+  Region region(nullptr, std::make_shared<RegionState>(*found, "", Json::object()));
   if (map == MapMemory::kYes) region.map();
   return region;
 }

@@ -326,12 +326,20 @@ void Core::resume(const ServiceInfo& now) {
     if (restarted) {
       last_sequence_ = 0;
       for (auto& subscription : subscriptions_) subscription->start_over();
+      to_make_ = regions_;
+      restart_ = Restart{now, {}, {}};
     }
   }
   if (restarted) {
-    waiting_.lose_before(connections_, Error("PEER_LEFT", "the service at " + options_.endpoint +
-                                                              " was restarted meanwhile"));
+    Error gone("PEER_LEFT", "the service at " + options_.endpoint + " was restarted meanwhile");
+    waiting_.lose_before(connections_, gone);
+    // Nobody is left to answer these.
+    for (auto& request : pending_.take_unanswerable()) request.done(gone);
   }
+  make_regions_again();
+}
+
+void Core::go_on() {
   greeted_ = true;
   for (auto* request : pending_.to_send()) send(*request);
   if (connections_ == 1) return;
@@ -386,7 +394,7 @@ void Core::on_accepted(const std::vector<std::shared_ptr<TransferState>>& states
 void Core::end_unaccepted(const std::vector<std::shared_ptr<TransferState>>& states,
                           const Error& error) {
   bool unknown = error.code() == "CANCELLED" || error.code() == "INTERNAL" ||
-                 error.code() == "DEADLINE_EXCEEDED";
+                 error.code() == "DEADLINE_EXCEEDED" || error.code() == "PEER_LEFT";
   auto state = unknown ? TransferResult::State::kLost : TransferResult::State::kRefused;
   for (const auto& transfer : states) transfer->end(untold(state, 0, error));
 }

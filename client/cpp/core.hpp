@@ -12,6 +12,7 @@
 #include "client/cpp/connection.hpp"
 #include "client/cpp/pending_requests.hpp"
 #include "client/cpp/penstock.hpp"
+#include "client/cpp/region_state.hpp"
 #include "client/cpp/subscription.hpp"
 #include "client/cpp/transfer_state.hpp"
 #include "client/cpp/wire.hpp"
@@ -40,6 +41,9 @@ class Core : public std::enable_shared_from_this<Core> {
   std::shared_ptr<SubscriptionState> subscribe(const std::vector<std::string>& topics,
                                                EventCallback callback,
                                                std::optional<std::uint64_t> since);
+  /// A region to make again when the service was restarted, until it is dropped.
+  void keep(const std::shared_ptr<RegionState>& region);
+  void drop(const RegionState* region);
 
  private:
   explicit Core(Options options);
@@ -65,6 +69,11 @@ class Core : public std::enable_shared_from_this<Core> {
   void say_hello();
   void on_hello(std::uint64_t connection, const Outcome& outcome);
   void resume(const ServiceInfo& now);
+  void make_regions_again();
+  void make_again(const std::shared_ptr<RegionState>& region);
+  void take_as_it_is(const std::shared_ptr<RegionState>& region);
+  void made_again(const std::shared_ptr<RegionState>& region, const Outcome& outcome);
+  void go_on();
   void subscribe_again();
   void ask_for_waiting(Clock::duration age);
   void ask_for(const std::vector<std::uint64_t>& ids);
@@ -90,14 +99,18 @@ class Core : public std::enable_shared_from_this<Core> {
   std::function<void(const Outcome&)> first_hello_;
   std::vector<std::shared_ptr<SubscriptionState>> subscriptions_;
   std::uint64_t last_sequence_ = 0;
+  std::vector<std::shared_ptr<RegionState>> regions_;
 
   // ---- the client's thread only ----
   PendingRequests pending_;
   WaitingTransfers waiting_;
   std::uint64_t connections_ = 0;  // so far
-  /// The service of this connection has answered hello: it is known which life of it this is. Other
-  /// requests wait for that.
+  /// The service of this connection has answered hello: it is known which life of it this is, and
+  /// our regions are there. Other requests wait for that.
   bool greeted_ = false;
+  /// Since the service was restarted: what is still to be made, and what came of it.
+  std::vector<std::shared_ptr<RegionState>> to_make_;
+  std::optional<Restart> restart_;
   bool asking_ = false;  // a question for waiting transfers is under way
   Clock::time_point last_heard_ = Clock::now();
   Clock::time_point next_check_ = Clock::now();

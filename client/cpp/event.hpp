@@ -23,7 +23,7 @@ struct Notification {
 };
 
 struct MemberChange {
-  enum class Kind : unsigned char { kJoined, kLeft, kDead };
+  enum class Kind : unsigned char { kJoined, kDraining, kLeft, kDead };
   Kind kind = Kind::kJoined;
   std::string node;
   std::uint64_t incarnation = 0;

@@ -28,6 +28,15 @@ std::vector<Request> PendingRequests::take_expired(Clock::time_point now) {
 
 std::vector<Request> PendingRequests::take_all() { return take_expired(Clock::time_point::max()); }
 
+std::vector<Request> PendingRequests::take_unanswerable() {
+  std::vector<std::uint64_t> ids;
+  for (const auto& [id, pending] : pending_)
+    if (pending.request.sent && !pending.request.repeatable) ids.push_back(id);
+  std::vector<Request> requests;
+  for (auto id : ids) requests.push_back(*take(id));
+  return requests;
+}
+
 std::optional<Clock::time_point> PendingRequests::next_deadline() const {
   if (deadlines_.empty()) return std::nullopt;
   return deadlines_.begin()->first;

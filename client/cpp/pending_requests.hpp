@@ -38,6 +38,8 @@ class PendingRequests {
   std::optional<Request> take(std::uint64_t id);
   std::vector<Request> take_expired(Clock::time_point now);
   std::vector<Request> take_all();
+  /// Those that were sent and must not be sent again.
+  std::vector<Request> take_unanswerable();
   std::optional<Clock::time_point> next_deadline() const;
   /// What a new connection is to carry, in the order of the calls: not sent yet, or repeatable.
   std::vector<Request*> to_send();

@@ -13,13 +13,14 @@
 // All calls may be made from any thread. Calls throw Error; none waits longer than its timeout. One
 // background thread owns the connection. It reconnects by itself under the same identity,
 // subscribes again where it left off, and asks for the transfers it still waits for, so that no end
-// of a transfer is missed. Callbacks run on that thread: they must not block, and a call that would
-// wait throws INVALID_ARGUMENT there instead of waiting for itself.
-// A callback must not throw. Let the regions of a client go before it: later there is nobody to
-// release them.
+// of a transfer is missed. After a restart of the service it first makes the regions again that its
+// Region objects stand for (region.hpp). Callbacks run on that thread: they must not block, and a
+// call that would wait throws INVALID_ARGUMENT there instead of waiting for itself. A callback must
+// not throw. Let the regions of a client go before it: later there is nobody to release them.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -34,6 +35,22 @@
 
 namespace penstock::client {
 
+struct ServiceInfo {
+  std::string node;
+  std::uint64_t incarnation = 0;
+  std::string version;
+  /// Where descriptors of GPU memory are exchanged; "": it uses no GPU.
+  std::string descriptor_socket{};
+};
+
+/// The service was started anew and the client has settled with it. Transfers of its earlier life
+/// have ended as kLost.
+struct Restart {
+  ServiceInfo service;
+  std::vector<std::string> regions;  // there again
+  std::vector<Error> lost;           // regions that could not be made again, and why
+};
+
 struct Options {
   std::string endpoint = "tcp://127.0.0.1:7411";  // tcp://HOST:PORT or ipc://PATH
   std::string client = "penstock-cpp";            // free words for the service's log
@@ -44,12 +61,8 @@ struct Options {
   std::uint32_t memory_timeout_ms = 120000;
   /// A transfer is called lost when the service has not answered for so long.
   std::uint32_t lost_after_ms = 60000;
-};
-
-struct ServiceInfo {
-  std::string node;
-  std::uint64_t incarnation = 0;
-  std::string version;
+  /// Called on the client's thread.
+  std::function<void(const Restart&)> restarted{};
 };
 
 struct NodeInfo {
@@ -97,6 +110,32 @@ class Client {
   Region register_region(const std::string& name, const std::string& shared_name,
                          std::uint64_t offset, std::uint64_t bytes, const std::string& device = "",
                          MapMemory map = MapMemory::kNo);
+  /// The service allocates memory of a GPU: the one numbered `gpu` as the service numbers them, -1:
+  /// the device's. Its info has the handle that maps it (client/gpu/mapped_region.hpp does).
+  Region allocate_cuda(const std::string& name, std::uint64_t bytes, int gpu = -1,
+                       const std::string& device = "");
+  /// Registers `bytes` at `offset` of an allocation of the client's own, which `ipc_handle` names
+  /// (cudaIpcGetMemHandle; 64 bytes). The service maps it: it stays until it is released, whatever
+  /// becomes of the allocation.
+  Region register_cuda(const std::string& name, std::span<const std::byte> ipc_handle,
+                       std::uint64_t offset, std::uint64_t bytes, int gpu = -1,
+                       const std::string& device = "");
+  /// The same for virtual memory (cuMemCreate): `fd` is what cuMemExportToShareableHandle gave, for
+  /// an allocation of `allocation_bytes`. The caller keeps it.
+  Region register_cuda_descriptor(const std::string& name, int fd, std::uint64_t allocation_bytes,
+                                  std::uint64_t offset, std::uint64_t bytes, int gpu = -1,
+                                  const std::string& device = "");
+  /// The service allocates virtual memory of a GPU. `fd` is what cuMemImportFromShareableHandle
+  /// takes; the caller closes it. The allocation has `allocation_bytes`, the region starts at
+  /// `offset`.
+  struct Descriptor {
+    int fd = -1;
+    std::uint64_t allocation_bytes = 0;
+    std::uint64_t offset = 0;
+  };
+  Region allocate_cuda_descriptor(const std::string& name, std::uint64_t bytes,
+                                  Descriptor& descriptor, int gpu = -1,
+                                  const std::string& device = "");
   /// A region that is there already; detached: its destruction releases nothing.
   Region open(const std::string& name, MapMemory map = MapMemory::kYes);
   /// With `force`, transfers that use it are cancelled and waited for; else Error BUSY.

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "error.hpp"
 
@@ -16,14 +17,27 @@ struct RegionInfo {
   std::uint64_t bytes = 0;
   std::uint64_t epoch = 0;  // changes when the name is released and made again
   std::string device;
-  std::string kind;         // "host"
+  std::string kind;         // "host" or "cuda"
   std::string shared_name;  // "/name": shm_open, "/folder/name": open; "": cannot be mapped
   std::uint64_t shared_offset = 0;
+  // Of memory of a GPU:
+  int gpu = -1;  // as the service numbers them
+  std::string gpu_bus;
+  std::string reach;  // "gpudirect": cards reach it; "staged": it crosses by staging memory
+  /// What cudaIpcOpenMemHandle takes, 64 bytes; the region starts at `ipc_offset` of the
+  /// allocation. Empty where the memory is a client's own.
+  std::vector<std::byte> ipc_handle;
+  std::uint64_t ipc_offset = 0;
 };
 
 class Core;
+class RegionState;
 
 /// Owns the region at the service: released on destruction unless detached. Move-only.
+///
+/// When the service was restarted, the client makes the region there again: epoch and shared name
+/// are new ones then, data() stays where it is. Memory of the client's own keeps what it holds;
+/// memory that the service had allocated is zero again. Options::restarted tells when.
 class Region {
  public:
   Region() = default;
@@ -35,32 +49,28 @@ class Region {
   /// not told; call release() to learn it.
   ~Region();
 
-  const RegionInfo& info() const { return info_; }
-  const std::string& name() const { return info_.name; }
-  std::uint64_t bytes() const { return info_.bytes; }
-  std::uint64_t epoch() const { return info_.epoch; }
+  /// As the service last described it.
+  RegionInfo info() const;
+  std::string name() const { return info().name; }
+  std::uint64_t bytes() const { return info().bytes; }
+  std::uint64_t epoch() const { return info().epoch; }
 
   /// The memory itself; empty when it was not mapped (MapMemory::kNo).
-  std::span<std::byte> data() const { return {mapped_, mapped_ ? info_.bytes : 0}; }
+  std::span<std::byte> data() const;
 
   /// Unmaps and releases now. Without `force`, Error BUSY while a transfer uses it. After an error
   /// the region is still this one's.
   void release(bool force = false);
-  /// The region stays at the service when this object goes.
-  void detach() { core_.reset(); }
+  /// The region stays at the service when this object goes; a restarted service has it no more.
+  void detach();
 
   /// For Client only. A null `core` gives a detached region.
-  Region(std::shared_ptr<Core> core, RegionInfo info);
+  Region(std::shared_ptr<Core> core, std::shared_ptr<RegionState> state);
   void map();
 
  private:
-  void unmap() noexcept;
-
   std::shared_ptr<Core> core_;  // null: detached
-  RegionInfo info_;
-  std::byte* mapped_ = nullptr;
-  void* mapping_ = nullptr;  // as mmap gave it: starts on a page, before mapped_
-  std::size_t mapping_bytes_ = 0;
+  std::shared_ptr<RegionState> state_;
 };
 
 }  // namespace penstock::client

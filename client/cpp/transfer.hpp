@@ -40,6 +40,11 @@ struct TransferSpec {
   std::string key{};         // idempotency: a repeated key returns the first ids. "": none
   std::string notify{};      // up to 1 KiB, for the subscribers of the destination node
   Packing packing = Packing::kAuto;
+  /// Handles of CUDA events (cudaIpcGetEventHandle; 64 bytes), "": none. Nothing is read before
+  /// `start_after` is done; `record_event` is recorded behind a copy on one node.
+  std::string start_after{};
+  std::string record_event{};
+  std::string path{};  // "" or "auto"; "staged" or "gpudirect": that way or an error
 };
 
 /// How a transfer ended.
@@ -71,7 +76,7 @@ struct TransferResult {
   std::uint64_t bytes = 0;       // that landed
   std::uint64_t writes = 0;      // one-sided operations
   std::uint64_t elapsed_us = 0;  // from acceptance to the end, by the service's clock
-  std::string path;              // "fabric" or "copy"
+  std::string path;              // "direct", "staged" ...: docs/protocol.md
   std::vector<Card> cards;
   std::string error_code;  // "" when done
   std::string error_message;

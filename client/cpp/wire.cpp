@@ -101,7 +101,10 @@ class Writer {
   explicit Writer(std::size_t expected_bytes) { message_.reserve(expected_bytes); }
 
   void write(const char* data, std::size_t size) {
-    message_.insert(message_.end(), data, data + size);
+    // As bytes of the message's own type: of another they would be converted one by one, 0.7 ms for
+    // the lists of 262144 pages instead of 0.1.
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(data);
+    message_.insert(message_.end(), bytes, bytes + size);
   }
   void map(std::uint32_t fields) { packer_.pack_map(fields); }
   void array(std::uint32_t items) { packer_.pack_array(items); }
@@ -201,7 +204,8 @@ void write_targets(Writer& out, const std::vector<Target>& targets) {
 
 void write_spec(Writer& out, const TransferSpec& spec) {
   auto optional_fields = (spec.deadline_ms != 0) + !spec.key.empty() + !spec.notify.empty() +
-                         (spec.packing != Packing::kAuto);
+                         (spec.packing != Packing::kAuto) + !spec.path.empty() +
+                         !spec.start_after.empty() + !spec.record_event.empty();
   out.map(6 + static_cast<std::uint32_t>(optional_fields));
   out.field("direction", spec.direction == Direction::kWrite ? "write" : "read");
   out.field("region", spec.region);
@@ -214,6 +218,10 @@ void write_spec(Writer& out, const TransferSpec& spec) {
   if (!spec.key.empty()) out.field("key", spec.key);
   if (spec.packing != Packing::kAuto)
     out.field("packing", spec.packing == Packing::kAlways ? "always" : "never");
+  if (!spec.path.empty()) out.field("path", spec.path);
+  if (!spec.start_after.empty()) out.list("start_after", std::span<const char>(spec.start_after));
+  if (!spec.record_event.empty())
+    out.list("record_event", std::span<const char>(spec.record_event));
   if (!spec.notify.empty()) {
     out.list("notify", std::span<const char>(spec.notify));
   }
@@ -348,6 +356,13 @@ RegionInfo read_region(const Json& body) {
     region.kind = value_of<std::string>(body, "kind", "");
     region.shared_name = value_of<std::string>(body, "shared_name", "");
     region.shared_offset = value_of<std::uint64_t>(body, "shared_offset", 0);
+    region.gpu = value_of<int>(body, "gpu", -1);
+    region.gpu_bus = value_of<std::string>(body, "gpu_bus", "");
+    region.reach = value_of<std::string>(body, "reach", "");
+    region.ipc_offset = value_of<std::uint64_t>(body, "ipc_offset", 0);
+    if (const auto handle = body.find("ipc_handle"); handle != body.end() && handle->is_binary())
+      for (const std::uint8_t byte : handle->get_binary())
+        region.ipc_handle.push_back(static_cast<std::byte>(byte));
     return region;
   });
 }
@@ -370,6 +385,7 @@ ServiceInfo read_service(const Json& hello) {
     service.node = value_of<std::string>(hello, "node", "");
     service.incarnation = value_of<std::uint64_t>(hello, "incarnation", 0);
     service.version = value_of<std::string>(hello, "service_version", "");
+    service.descriptor_socket = value_of<std::string>(hello, "descriptor_socket", "");
     return service;
   });
 }
@@ -385,6 +401,8 @@ Event read_event(const Json& body) {
       event.body = read_notification(body);
     } else if (event.name == "member_joined") {
       event.body = read_member(body, MemberChange::Kind::kJoined);
+    } else if (event.name == "member_draining") {
+      event.body = read_member(body, MemberChange::Kind::kDraining);
     } else if (event.name == "member_left") {
       event.body = read_member(body, MemberChange::Kind::kLeft);
     } else if (event.name == "member_dead") {

@@ -43,6 +43,7 @@ nlohmann::json to_json(const ReplayReport& report) {
           {"page_bytes", report.page_bytes},
           {"bytes", report.bytes},
           {"writes", report.writes},
+          {"paths", report.paths},
           {"wall_s", report.wall_s},
           {"busy_s", report.busy_s},
           {"gbps", report.gbps()},

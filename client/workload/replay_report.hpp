@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -31,10 +32,11 @@ struct ReplayReport {
   std::uint64_t page_bytes = 0;
   std::uint64_t bytes = 0;
   std::uint64_t writes = 0;
-  double wall_s = 0;     // the whole replay, with verification
-  double busy_s = 0;     // with at least one transfer under way
-  Latency hand_over_ms;  // of the requests that moved or waited for something
-  Latency queueing_ms;   // of all requests, before their hand-over was submitted
+  std::map<std::string, std::uint64_t> paths;  // transfers by the way that they took
+  double wall_s = 0;                           // the whole replay, with verification
+  double busy_s = 0;                           // with at least one transfer under way
+  Latency hand_over_ms;                        // of the requests that moved or waited for something
+  Latency queueing_ms;  // of all requests, before their hand-over was submitted
   double queueing_s = 0;
   bool verify = true;
   std::uint64_t verified_pages = 0;

@@ -5,7 +5,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstring>
+#include <future>
 #include <mutex>
 
 #include "client/cpp/penstock.hpp"
@@ -472,6 +474,94 @@ TEST_F(ClientTest, ARegionThatCannotBeMappedIsReleasedAgain) {
   Client client(options_for(service_));
   EXPECT_EQ(code_of([&] { client.allocate("a", 8192); }), "UNSUPPORTED");
   EXPECT_EQ(service_.requests("release").size(), 1u);
+}
+
+TEST_F(ClientTest, ARestartedServiceIsAskedForTheRegionsFirst) {
+  std::atomic<int> restarts{0};
+  auto options = options_for(service_);
+  options.restarted = [&](const Restart& restart) {
+    EXPECT_THAT(restart.regions, ElementsAre("a", "b"));
+    EXPECT_TRUE(restart.lost.empty());
+    ++restarts;
+  };
+  const auto made = [this](const Json& request) {
+    return Json{{"name", request["name"]}, {"bytes", request["bytes"]}, {"epoch", ++last_id_}};
+  };
+  service_.on("allocate", made);
+  service_.on("register", made);
+  Client client(options);
+  auto a = client.allocate("a", 4096, "", MapMemory::kNo);
+  auto b = client.register_region("b", "/mine", 4096, 8192, "host0");
+  client.allocate("detached", 4096, "", MapMemory::kNo).detach();
+  client.allocate("released", 4096, "", MapMemory::kNo).release();
+  const auto epoch = b.epoch();
+  service_.stop();
+  service_.set_incarnation(2);
+  // What is asked meanwhile waits for the regions.
+  auto status = std::async(std::launch::async, [&] { return client.status(); });
+  service_.start();
+  status.get();
+  EXPECT_EQ(restarts, 1);
+  EXPECT_GT(b.epoch(), epoch);
+  const auto again = service_.requests("register").back();
+  EXPECT_EQ(service_.requests("register").size(), 2u);
+  EXPECT_EQ(again["shared_name"], "/mine");
+  EXPECT_EQ(again["offset"], 4096);
+  EXPECT_EQ(again["device"], "host0");
+  EXPECT_EQ(service_.requests("allocate").size(), 4u);  // of three only one again
+}
+
+TEST_F(ClientTest, ARegionThatIsThereAlreadyAfterARestartIsTaken) {
+  std::promise<Restart> restarted;
+  auto options = options_for(service_);
+  options.restarted = [&](const Restart& restart) { restarted.set_value(restart); };
+  service_.on("allocate", [](const Json& request) {
+    return Json{{"name", request["name"]}, {"bytes", request["bytes"]}, {"epoch", 1}};
+  });
+  Client client(options);
+  auto a = client.allocate("a", 4096, "", MapMemory::kNo);
+  auto b = client.allocate("b", 4096, "", MapMemory::kNo);
+  service_.stop();
+  service_.set_incarnation(2);
+  service_.on("allocate", [](const Json&) {
+    return Json{{"error", {{"code", "ALREADY_EXISTS"}, {"message", "the name is taken"}}}};
+  });
+  service_.on("regions", [](const Json&) {
+    return Json{{"regions",
+                 {{{"name", "a"}, {"bytes", 4096}, {"epoch", 9}},
+                  {{"name", "b"}, {"bytes", 8192}, {"epoch", 10}}}}};
+  });
+  service_.start();
+  auto future = restarted.get_future();
+  ASSERT_EQ(future.wait_for(kPatience), std::future_status::ready);
+  const auto restart = future.get();
+  EXPECT_THAT(restart.regions, ElementsAre("a"));
+  EXPECT_EQ(a.epoch(), 9u);
+  ASSERT_EQ(restart.lost.size(), 1u);  // somebody else's
+  EXPECT_EQ(restart.lost[0].code(), "ALREADY_EXISTS");
+}
+
+TEST_F(ClientTest, AConnectionThatBreaksWhileRegionsAreMadeAgainStartsThatOver) {
+  std::promise<Restart> restarted;
+  auto options = options_for(service_);
+  options.restarted = [&](const Restart& restart) { restarted.set_value(restart); };
+  const auto made = [](const Json& request) {
+    return Json{{"name", request["name"]}, {"bytes", request["bytes"]}, {"epoch", 1}};
+  };
+  service_.on("allocate", made);
+  Client client(options);
+  auto a = client.allocate("a", 4096, "", MapMemory::kNo);
+  service_.stop();
+  service_.set_incarnation(2);
+  service_.on("allocate", [](const Json&) { return std::nullopt; });
+  service_.start();
+  ASSERT_TRUE(service_.wait_for("allocate", 2));
+  service_.stop();
+  service_.on("allocate", made);
+  service_.start();
+  auto future = restarted.get_future();
+  ASSERT_EQ(future.wait_for(kPatience), std::future_status::ready);
+  EXPECT_THAT(future.get().regions, ElementsAre("a"));
 }
 
 TEST_F(ClientTest, ClosingEndsWhatWaits) {

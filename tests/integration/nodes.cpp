@@ -77,16 +77,24 @@ void Nodes::kill(const std::string& name) {
 
 void Nodes::signal(const std::string& name, int number) { ::kill(process(name).pid(), number); }
 
-void Nodes::start(const std::string& name) {
+void Nodes::start(const std::string& name, const std::vector<std::string>& more) {
+  run(name, more);
+  connect(name);
+}
+
+void Nodes::restart_process(const std::string& name) { run(name, {}); }
+
+void Nodes::run(const std::string& name, const std::vector<std::string>& more) {
   std::vector<std::string> argv{std::string(PENSTOCK_BIN_DIR) + "/penstockd", "--config",
                                 folder() / (name + ".yaml")};
-  for (const auto& setting : settings_) {
+  auto settings = settings_;
+  settings.insert(settings.end(), more.begin(), more.end());
+  for (const auto& setting : settings) {
     argv.emplace_back("--set");
     argv.push_back(setting);
   }
   Node& node = nodes_.at(name);
   node.process = std::make_unique<app::ChildProcess>(argv, folder() / (name + ".log"));
-  connect(name);
 }
 
 void Nodes::connect(const std::string& name) {

@@ -27,8 +27,11 @@ class Nodes {
 
   /// SIGKILL, and gone when it returns.
   void kill(const std::string& name);
-  /// Starts a node that ended, at the same address. Does not wait for it to be connected.
-  void start(const std::string& name);
+  /// Starts a node that ended, at the same address. Does not wait for it to be connected. `more`
+  /// settings are for this start only.
+  void start(const std::string& name, const std::vector<std::string>& more = {});
+  /// As start(), but leaves the clients of the node as they are.
+  void restart_process(const std::string& name);
   void signal(const std::string& name, int number);
   /// Waits until `from` calls `to` connected under an incarnation other than `not_incarnation`.
   void await_connected(const std::string& from, const std::string& to,
@@ -42,6 +45,7 @@ class Nodes {
     std::unique_ptr<client::Client> client;
   };
   void connect(const std::string& name);
+  void run(const std::string& name, const std::vector<std::string>& more);
 
   app::TemporaryFolder folder_;
   std::vector<std::string> settings_;

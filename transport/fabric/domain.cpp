@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "transport/fabric/half_open.hpp"
+
 namespace penstock {
 namespace {
 
@@ -66,27 +68,43 @@ Result<std::shared_ptr<Domain>> Domain::open(const ProviderTraits& traits, Info 
   return domain;
 }
 
-Result<std::unique_ptr<MemoryRegistration>> Domain::register_memory(std::span<std::byte> memory) {
+Result<std::unique_ptr<MemoryRegistration>> Domain::register_memory(std::span<std::byte> memory,
+                                                                    int gpu) {
   if (memory.empty()) return fail(ErrorCode::kInvalidArgument, "cannot register 0 bytes");
   auto key = random_key(info_->domain_attr->mr_key_size);
   if (!key) return tl::unexpected(key.error());
-  // Where the provider chooses keys it ignores ours. GPU memory would go through fi_mr_regattr with
-  // FI_MR_HMEM, its iface and its device number, from here.
+  const iovec pieces{memory.data(), memory.size()};
+  fi_mr_attr attributes{};
+  attributes.mr_iov = &pieces;
+  attributes.iov_count = 1;
+  attributes.access = kAccess;
+  attributes.requested_key = *key;  // where the provider chooses keys it ignores ours
+  std::uint64_t flags = 0;
+  if (gpu >= 0) {
+    attributes.iface = FI_HMEM_CUDA;
+    attributes.device.cuda = gpu;
+    // No region is managed memory. Without this word shm copies by way of host memory.
+    flags = FI_HMEM_DEVICE_ONLY;
+  }
   fid_mr* region = nullptr;
   int status = 0;
   {
     const auto lock = progress_lock();
-    status = fi_mr_reg(domain_.get(), memory.data(), memory.size(), kAccess, 0, *key, 0, &region,
-                       nullptr);
+    status = fi_mr_regattr(domain_.get(), &attributes, flags, &region);
   }
+  if (gpu >= 0 && (status == -FI_ENOSYS || status == -FI_EOPNOTSUPP))
+    return fail(ErrorCode::kUnsupported,
+                "{} grants FI_HMEM, but this libfabric was built without CUDA: {}",
+                info_->domain_attr->name, fabric_error(status));
   if (status == -FI_ENOMEM || status == -FI_EAGAIN)
     return fail(ErrorCode::kResourceExhausted,
                 "{} refused to register {} bytes: {}; raise the locked-memory limit (ulimit -l "
                 "unlimited) or register less",
                 info_->domain_attr->name, memory.size(), fabric_error(status));
   if (status != 0)
-    return fail(ErrorCode::kProvider, "{}: registering {} bytes failed: {}",
-                info_->domain_attr->name, memory.size(), fabric_error(status));
+    return fail(ErrorCode::kProvider, "{}: registering {} bytes{} failed: {}",
+                info_->domain_attr->name, memory.size(),
+                gpu < 0 ? "" : fmt::format(" of GPU {}", gpu), fabric_error(status));
   const auto base = has_memory_mode(FI_MR_VIRT_ADDR)
                         ? reinterpret_cast<std::uintptr_t>(memory.data())
                         : std::uintptr_t{0};
@@ -131,6 +149,10 @@ Result<PeerHandle> Domain::add_peer(const FabricAddress& address) {
 void Domain::remove_peer(PeerHandle handle) {
   const auto found = peers_.find(handle);
   if (found == peers_.end() || --found->second.uses > 0) return;
+  if (traits_.accepts_sockets && info_->src_addr != nullptr) {
+    const auto* own = static_cast<const std::byte*>(info_->src_addr);
+    shut_down_connected(FabricAddress(own, own + info_->src_addrlen), found->second.address);
+  }
   handles_.erase(found->second.address);
   peers_.erase(found);
   fi_addr_t address = handle;

@@ -27,8 +27,9 @@ class Domain : public std::enable_shared_from_this<Domain> {
   fid_av* addresses() const { return addresses_.get(); }
   bool has_memory_mode(std::uint64_t bit) const { return (info_->domain_attr->mr_mode & bit) != 0; }
 
-  /// Any thread.
-  Result<std::unique_ptr<MemoryRegistration>> register_memory(std::span<std::byte> memory);
+  /// Any thread. `gpu`: whose memory it is, by CUDA's number; -1: host memory.
+  Result<std::unique_ptr<MemoryRegistration>> register_memory(std::span<std::byte> memory,
+                                                              int gpu = -1);
 
   /// Held while the provider's progress runs, where progress and registration do not agree on a
   /// lock of their own; holds nothing otherwise.

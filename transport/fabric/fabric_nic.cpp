@@ -40,6 +40,7 @@ Result<std::unique_ptr<Nic>> FabricNic::open(const ProviderTraits& traits, Info 
   nic->info_.local_pieces = std::clamp<std::size_t>(answer->tx_attr->iov_limit, 1, kMostPieces);
   nic->info_.immediate_data = answer->domain_attr->cq_data_size >= 4;
   nic->info_.memory_address_is_virtual = nic->domain_->has_memory_mode(FI_MR_VIRT_ADDR);
+  nic->info_.gpu_memory = nic->info_.gpu_memory && (answer->caps & FI_HMEM) != 0;
   nic->info_.fence = traits.fence;
   if (auto opened = nic->open_endpoints(); !opened) return tl::unexpected(opened.error());
   nic->info_.wait_fd = nic->wait_object_->fd();

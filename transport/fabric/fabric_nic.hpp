@@ -41,6 +41,11 @@ class FabricNic final : public Nic {
       std::span<std::byte> memory) override {
     return domain_->register_memory(memory);
   }
+  Result<std::unique_ptr<MemoryRegistration>> register_gpu_memory(std::span<std::byte> memory,
+                                                                  int gpu) override {
+    if (!info_.gpu_memory) return Nic::register_gpu_memory(memory, gpu);
+    return domain_->register_memory(memory, gpu);
+  }
 
  private:
   explicit FabricNic(std::shared_ptr<Domain> domain) : domain_(std::move(domain)) {}

@@ -36,26 +36,71 @@ bool belongs(const sockaddr_storage& local, const sockaddr_storage& own) {
   return false;
 }
 
-}  // namespace
+bool same_host(const sockaddr_storage& one, const sockaddr_storage& other) {
+  if (one.ss_family != other.ss_family) return false;
+  if (one.ss_family == AF_INET)
+    return reinterpret_cast<const sockaddr_in&>(one).sin_addr.s_addr ==
+           reinterpret_cast<const sockaddr_in&>(other).sin_addr.s_addr;
+  return one.ss_family == AF_INET6 &&
+         IN6_ARE_ADDR_EQUAL(&reinterpret_cast<const sockaddr_in6&>(one).sin6_addr,
+                            &reinterpret_cast<const sockaddr_in6&>(other).sin6_addr);
+}
 
-std::size_t shut_down_accepted(const FabricAddress& address) {
-  sockaddr_storage own{};
-  if (address.size() > sizeof own) return 0;
-  std::memcpy(&own, address.data(), address.size());
-  // The provider tells nobody its sockets; the kernel does.
+bool same_port(const sockaddr_storage& one, const sockaddr_storage& other) {
+  // At the same place in both families.
+  return reinterpret_cast<const sockaddr_in&>(one).sin_port ==
+         reinterpret_cast<const sockaddr_in&>(other).sin_port;
+}
+
+/// False: no address of a socket.
+bool read_address(const FabricAddress& address, sockaddr_storage& into) {
+  if (address.size() < sizeof into.ss_family || address.size() > sizeof into) return false;
+  std::memcpy(&into, address.data(), address.size());
+  return into.ss_family == AF_INET || into.ss_family == AF_INET6;
+}
+
+/// Shuts down every socket of this process that `chosen` says. The provider tells nobody its
+/// sockets; the kernel does.
+template <class Chosen>
+std::size_t shut_down_if(Chosen chosen) {
   const std::unique_ptr<DIR, DirectoryCloser> directory(opendir("/proc/self/fd"));
   if (!directory) return 0;
   std::size_t count = 0;
   while (const dirent* entry = readdir(directory.get())) {
     const int fd = std::atoi(entry->d_name);
-    sockaddr_storage local{};
-    socklen_t size = sizeof local;
-    if (fd < 3 || getsockname(fd, reinterpret_cast<sockaddr*>(&local), &size) != 0) continue;
-    // Outgoing connections have ports of their own, so such a socket was accepted on it, or is the
-    // listener.
-    if (belongs(local, own) && shutdown(fd, SHUT_RDWR) == 0) ++count;
+    if (fd >= 3 && chosen(fd) && shutdown(fd, SHUT_RDWR) == 0) ++count;
   }
   return count;
+}
+
+template <class Name>
+bool name_of_socket(Name name, int fd, sockaddr_storage& address) {
+  socklen_t size = sizeof address;
+  return name(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0;
+}
+
+}  // namespace
+
+std::size_t shut_down_accepted(const FabricAddress& address) {
+  sockaddr_storage own{};
+  if (!read_address(address, own)) return 0;
+  return shut_down_if([&](int fd) {
+    sockaddr_storage local{};
+    // Outgoing connections have ports of their own, so such a socket was accepted on it, or is the
+    // listener.
+    return name_of_socket(getsockname, fd, local) && belongs(local, own);
+  });
+}
+
+std::size_t shut_down_connected(const FabricAddress& from, const FabricAddress& to) {
+  sockaddr_storage card{}, peer{};
+  if (!read_address(from, card) || !read_address(to, peer)) return 0;
+  return shut_down_if([&](int fd) {
+    sockaddr_storage local{}, remote{};
+    return name_of_socket(getpeername, fd, remote) && same_host(remote, peer) &&
+           same_port(remote, peer) && name_of_socket(getsockname, fd, local) &&
+           same_host(local, card);
+  });
 }
 
 }  // namespace penstock

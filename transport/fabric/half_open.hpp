@@ -19,4 +19,10 @@ namespace penstock {
 /// afterwards.
 std::size_t shut_down_accepted(const FabricAddress& address);
 
+/// The provider keeps its connection to a peer that is removed, and takes it up again when the same
+/// address is added: after a silence it would wait for the kernel's next retransmission, which may
+/// be a minute away. So connections that were made from the card's address `from` (whatever the
+/// port) to `to` are shut down; the provider's next progress lets go of them. Returns how many.
+std::size_t shut_down_connected(const FabricAddress& from, const FabricAddress& to);
+
 }  // namespace penstock

@@ -40,7 +40,8 @@ struct NicInfo {
       false;  // FI_MR_VIRT_ADDR: remote offsets start at the base address
   FenceKind fence = FenceKind::kReopenInbound;
   int wait_fd = -1;  // readable when poll() may have work; -1: no usable wait object, use a tick
-  double link_gbps = 0;  // as the provider says; 0: unknown
+  bool gpu_memory = false;  // FI_HMEM was asked for and granted: register_gpu_memory() works
+  double link_gbps = 0;     // as the provider says; 0: unknown
   int numa_node = -1;
   std::string bus;  // PCI bus id, "" when there is none
 };
@@ -156,6 +157,13 @@ class Nic {
   /// Registers for local use and remote read and write. May block for 100s of ms.
   virtual Result<std::unique_ptr<MemoryRegistration>> register_memory(
       std::span<std::byte> memory) = 0;
+  /// The same for memory of a GPU, by CUDA's number of it; kUnsupported unless info().gpu_memory.
+  virtual Result<std::unique_ptr<MemoryRegistration>> register_gpu_memory(
+      std::span<std::byte> memory, int gpu) {
+    return fail(ErrorCode::kUnsupported,
+                "card {} cannot register {} bytes of GPU {}: its provider ({}) has no FI_HMEM here",
+                info().name, memory.size(), gpu, info().provider);
+  }
 };
 
 inline constexpr std::size_t kMaxMessageBytes = std::size_t{16} * 1024;

@@ -36,15 +36,17 @@ std::vector<std::string> offered_names() {
   return {names.begin(), names.end()};
 }
 
-Info make_hints(const ProviderTraits& traits, std::string_view fabric_name) {
+Info make_hints(const ProviderTraits& traits, std::string_view fabric_name, bool gpu_memory) {
   Info hints(fi_allocinfo());
   hints->ep_attr->type = FI_EP_RDM;
   hints->caps =
       FI_MSG | FI_RMA | FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
   if (traits.counts_inbound) hints->caps |= FI_RMA_EVENT;
+  if (gpu_memory) hints->caps |= FI_HMEM;
   // OperationContext is the scratch that these modes ask for.
   hints->mode = FI_CONTEXT | FI_CONTEXT2;
   hints->domain_attr->mr_mode = static_cast<int>(traits.memory_modes);
+  if (gpu_memory) hints->domain_attr->mr_mode |= FI_MR_HMEM;
   // Registration comes from another thread.
   hints->domain_attr->threading = FI_THREAD_SAFE;
   // Automatic progress starts a thread that would fight with the poller for the core.
@@ -65,11 +67,11 @@ void set_source(fi_info& hints, const InterfaceAddress& source) {
 }
 
 /// What libfabric offers under exactly one of the provider's names; empty when it is not there.
-Info query(const ProviderTraits& traits, const InterfaceAddress* source,
-           const std::string& domain) {
+Info query(const ProviderTraits& traits, const InterfaceAddress* source, const std::string& domain,
+           bool gpu_memory = false) {
   prepare_environment();
   for (const auto name : traits.fabric_names) {
-    const Info hints = make_hints(traits, name);
+    const Info hints = make_hints(traits, name, gpu_memory);
     if (source != nullptr) {
       set_source(*hints, *source);
     } else if (!domain.empty()) {
@@ -94,6 +96,14 @@ Info query(const ProviderTraits& traits, const InterfaceAddress* source,
     if (kept) return kept;
   }
   return {};
+}
+
+/// With FI_HMEM where it is wanted and there, else without.
+Info query_card(const ProviderTraits& traits, const InterfaceAddress* source,
+                const CardRequest& request) {
+  if (request.gpu_memory && traits.reaches_gpus)
+    if (Info info = query(traits, source, request.domain, true)) return info;
+  return query(traits, source, request.domain);
 }
 
 tl::unexpected<Error> absent(const ProviderTraits& traits) {
@@ -138,7 +148,7 @@ Result<std::unique_ptr<Nic>> open_interface(const ProviderTraits& traits,
                                             const CardRequest& request) {
   const auto source = choose_address(interface_addresses(), request.domain, request.address);
   if (!source) return tl::unexpected(source.error());
-  Info info = query(traits, &*source, request.domain);
+  Info info = query_card(traits, &*source, request);
   if (!info) return absent(traits);
   // libfabric takes any source address, and answers with a made-up domain for one it cannot place.
   sockaddr_storage bound{};
@@ -154,13 +164,14 @@ Result<std::unique_ptr<Nic>> open_interface(const ProviderTraits& traits,
   described.link_gbps = device.link_gbps;
   described.numa_node = device.numa_node;
   described.bus = device.bus;
+  described.gpu_memory = request.gpu_memory;
   if (request.numa_node >= 0) described.numa_node = request.numa_node;
   if (!request.bus.empty()) described.bus = request.bus;
   return FabricNic::open(traits, std::move(info), std::move(described));
 }
 
 Result<std::unique_ptr<Nic>> open_device(const ProviderTraits& traits, const CardRequest& request) {
-  Info info = query(traits, nullptr, request.domain);
+  Info info = query_card(traits, nullptr, request);
   if (!info && !request.domain.empty() && query(traits, nullptr, ""))
     return fail(ErrorCode::kNotFound, "provider {} has no domain named {} (see list_cards)",
                 traits.name, request.domain);
@@ -169,6 +180,7 @@ Result<std::unique_ptr<Nic>> open_device(const ProviderTraits& traits, const Car
   NicInfo described;
   described.link_gbps = link_gbps(*info);
   described.numa_node = request.numa_node;
+  described.gpu_memory = request.gpu_memory;
   described.bus = request.bus.empty() ? pci_bus(*info) : request.bus;
   return FabricNic::open(traits, std::move(info), std::move(described));
 }

@@ -32,6 +32,8 @@ struct CardRequest {
   std::string address;
   int numa_node = -1;
   std::string bus;
+  /// Asks for FI_HMEM; where the provider has none the card opens without (NicInfo::gpu_memory).
+  bool gpu_memory = false;
 };
 
 /// Opens fabric, domain, address vector, completion queues and the three endpoints. Call it on the

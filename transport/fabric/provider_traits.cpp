@@ -17,8 +17,7 @@ constexpr std::array kShmNames = {"shm"sv};
 constexpr std::array kVerbsNames = {"verbs;ofi_rxm"sv};
 constexpr std::array kEfaNames = {"efa"sv};
 
-// GPU memory adds FI_MR_HMEM to the rows that can (efa, verbs), together with iface and device in
-// Domain::register_memory.
+// For memory of GPUs FI_MR_HMEM is added where the provider grants FI_HMEM (provider.cpp).
 constexpr std::uint64_t kHardwareModes =
     FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
 
@@ -47,6 +46,7 @@ constexpr std::array kProviders = {
         .fence = FenceKind::kReopenInbound,
         .serialize_registration = true,
         .counts_inbound = true,
+        .reaches_gpus = true,  // as a test vehicle for the others
         .notes = "A test vehicle: same node only. No wait object. A peer that dies, or a key that "
                  "is void, gives no completion: only reopen_outbound ends such operations. CMA "
                  "stays off, since with it the target reads source pages whenever it wakes. "
@@ -57,6 +57,7 @@ constexpr std::array kProviders = {
         .fabric_names = kVerbsNames,
         .memory_modes = kHardwareModes,
         .fence = FenceKind::kRekey,
+        .reaches_gpus = true,
         .notes = "RDM by way of rxm over reliable connections; delivery complete is the card's "
                  "acknowledgement. Closing the registration or the connection stops late bytes. "
                  "rxm reports no source address for remote writes.",
@@ -66,6 +67,7 @@ constexpr std::array kProviders = {
         .fabric_names = kEfaNames,
         .memory_modes = kHardwareModes,
         .fence = FenceKind::kRekey,
+        .reaches_gpus = true,
         .notes = "SRD: no order between operations. 4 bytes of immediate data, 4096 sends, 8192 "
                  "receives, one remote range per operation. Provider-chosen keys may repeat: safe "
                  "because a new incarnation has a new queue pair. Wait objects exist only in "

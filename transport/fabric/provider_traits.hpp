@@ -27,6 +27,9 @@ struct ProviderTraits {
   /// The owner of the pages moves them in software, inside its progress, and reports nothing: count
   /// arriving operations so that the poller knows that it is busy.
   bool counts_inbound = false;
+  /// FI_HMEM is worth asking for: cards reach a GPU's memory themselves. A provider in software
+  /// that grants it copies page by page, which staging does better.
+  bool reaches_gpus = false;
   /// Endpoints accept sockets; see half_open.hpp for what that means when one is closed.
   bool accepts_sockets = false;
   /// Quirks, for whoever reads the table or `doctor`.

@@ -15,4 +15,11 @@ struct RegisteredMemory {
   std::vector<std::shared_ptr<MemoryRegistration>> registrations;
 };
 
+/// Registers `memory` with a card, wherever it lies.
+inline Result<std::unique_ptr<MemoryRegistration>> register_with(Nic& nic,
+                                                                 const RegionMemory& memory) {
+  return memory.gpu() < 0 ? nic.register_memory(memory.bytes())
+                          : nic.register_gpu_memory(memory.bytes(), memory.gpu());
+}
+
 }  // namespace penstock

@@ -9,15 +9,26 @@
 #include <vector>
 
 #include "transport/packing/packing.hpp"
+#include "transport/packing/slot_mover.hpp"
 #include "transport/plan/plan.hpp"
 
 namespace penstock {
 
 struct Bundle {
+  enum class Stage : unsigned char {
+    kGathering,  // its pages are being copied to the sender's slot, or wait for that
+    kGathered,
+    kPosted,
+    kWritten,  // and not credited
+  };
   explicit Bundle(const Plan& plan) : rest(plan) {}
 
+  Stage stage = Stage::kGathered;
+  SlotMover::Ticket moving = SlotMover::kNothing;  // while it is being gathered
   Chunk first;
-  Cursor rest;  // yields the chunks after the first
+  Cursor rest;  // yields the chunks after the first,
+  std::vector<Chunk>
+      listed;  // unless they are here, all of them: failed ones do not follow one another
   std::uint64_t chunks = 0;
   std::uint64_t payload_bytes = 0;
   std::uint64_t wire_bytes = 0;  // with header and index: what is written
@@ -29,6 +40,8 @@ struct Bundle {
   /// Calls `visit` with each of its chunks.
   template <class Visit>
   void for_each(Visit visit) const {
+    for (const Chunk& chunk : listed) visit(chunk);
+    if (!listed.empty()) return;
     Chunk chunk = first;
     Cursor cursor = rest;
     for (std::uint64_t i = 0; i < chunks; ++i) {
@@ -43,11 +56,16 @@ class Bundles {
  public:
   Bundles(const Packing& packing, const Plan& plan)
       : below_(packing.below),
+        only_(packing.only),
         slot_bytes_(packing.slot_bytes),
         plan_(&plan),
         free_(packing.slots) {}
 
-  bool packs(const Chunk& chunk) const { return chunk.length < below_; }
+  bool packs(const Chunk& chunk) const { return only_ || chunk.length < below_; }
+  /// Nothing may go directly.
+  bool only() const { return only_; }
+  /// No slot is left: those that were lent may still hold what failed.
+  bool spent() const { return free_.empty() && bundles_.empty(); }
   std::uint64_t slot_bytes() const { return slot_bytes_; }
   bool slot_free() const { return !free_.empty(); }
 
@@ -74,6 +92,7 @@ class Bundles {
 
  private:
   std::uint64_t below_;
+  bool only_;
   std::uint64_t slot_bytes_;
   const Plan* plan_;
   std::vector<StagingSlot> free_;

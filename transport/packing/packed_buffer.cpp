@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "transport/packing/page_copy.hpp"
+
 namespace penstock {
 namespace {
 
@@ -32,12 +34,17 @@ T read(std::span<const std::byte> slot, std::uint64_t at) {
 
 PackedWriter::PackedWriter(std::span<std::byte> slot) : slot_(slot) {}
 
-void PackedWriter::add(std::uint64_t destination_offset, std::span<const std::byte> page) {
-  std::memcpy(slot_.data() + payload_end_, page.data(), page.size());
-  payload_end_ += page.size();
+std::uint64_t PackedWriter::place(std::uint64_t destination_offset, std::uint64_t bytes) {
+  const std::uint64_t at = payload_end_;
+  payload_end_ += bytes;
   ++entries_;
-  const Entry entry{destination_offset, page.size()};
+  const Entry entry{destination_offset, bytes};
   std::memcpy(slot_.data() + slot_.size() - entries_ * sizeof entry, &entry, sizeof entry);
+  return at;
+}
+
+void PackedWriter::add(std::uint64_t destination_offset, std::span<const std::byte> page) {
+  std::memcpy(slot_.data() + place(destination_offset, page.size()), page.data(), page.size());
 }
 
 std::uint64_t PackedWriter::finish() {
@@ -50,7 +57,8 @@ std::uint64_t PackedWriter::finish() {
   return payload_end_ + bytes;
 }
 
-Result<std::uint64_t> unpack(std::span<const std::byte> slot, std::span<std::byte> region) {
+Result<std::vector<MovedPage>> pages_of(std::span<const std::byte> slot,
+                                        std::uint64_t region_bytes) {
   if (slot.size() < sizeof(Header))
     return fail(ErrorCode::kInvalidArgument, "a packed slot of {} bytes", slot.size());
   const auto header = read<Header>(slot, 0);
@@ -61,6 +69,8 @@ Result<std::uint64_t> unpack(std::span<const std::byte> slot, std::span<std::byt
     return fail(ErrorCode::kInvalidArgument,
                 "a packed slot of {} bytes with {} entries at byte {}: the index does not fit",
                 slot.size(), header.entries, header.index);
+  std::vector<MovedPage> pages;
+  pages.reserve(header.entries);
   std::uint64_t payload = sizeof(Header);
   for (std::uint64_t i = header.entries; i-- > 0;) {
     // Read once: the peer can still write to the slot.
@@ -68,15 +78,23 @@ Result<std::uint64_t> unpack(std::span<const std::byte> slot, std::span<std::byt
     if (entry.bytes > header.index - payload)
       return fail(ErrorCode::kInvalidArgument, "page {} of {} bytes passes the payload's end", i,
                   entry.bytes);
-    if (entry.destination_offset > region.size() ||
-        entry.bytes > region.size() - entry.destination_offset)
+    if (entry.destination_offset > region_bytes ||
+        entry.bytes > region_bytes - entry.destination_offset)
       return fail(ErrorCode::kOutOfRange, "page {} goes to bytes {} to {} + {}, the region has {}",
-                  i, entry.destination_offset, entry.destination_offset, entry.bytes,
-                  region.size());
-    std::memcpy(region.data() + entry.destination_offset, slot.data() + payload, entry.bytes);
+                  i, entry.destination_offset, entry.destination_offset, entry.bytes, region_bytes);
+    if (entry.bytes > 0) pages.push_back({entry.destination_offset, payload, entry.bytes});
     payload += entry.bytes;
   }
-  return payload - sizeof(Header);
+  return pages;
+}
+
+Result<std::uint64_t> unpack(std::span<const std::byte> slot, std::span<std::byte> region) {
+  const auto pages = pages_of(slot, region.size());
+  if (!pages) return tl::unexpected(pages.error());
+  scatter_pages(*pages, slot.data(), region.data());
+  std::uint64_t bytes = 0;
+  for (const MovedPage& page : *pages) bytes += page.bytes;
+  return bytes;
 }
 
 }  // namespace penstock

@@ -12,13 +12,21 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "transport/error.hpp"
+#include "transport/packing/slot_mover.hpp"
 
 namespace penstock {
 
 inline constexpr std::uint64_t kPackedHeaderBytes = 32;
 inline constexpr std::uint64_t kPackedEntryBytes = 16;
+
+/// The longest page that a slot takes.
+constexpr std::uint64_t packed_page_most(std::uint64_t slot_bytes) {
+  constexpr std::uint64_t kAround = kPackedHeaderBytes + kPackedEntryBytes;
+  return slot_bytes > kAround ? slot_bytes - kAround : 0;
+}
 
 /// Fills one slot. The index is collected at the slot's end and moved behind the payload.
 class PackedWriter {
@@ -30,6 +38,8 @@ class PackedWriter {
   }
   /// The page must fit.
   void add(std::uint64_t destination_offset, std::span<const std::byte> page);
+  /// As add(), but the page is copied by somebody else: to the offset in the slot that is returned.
+  std::uint64_t place(std::uint64_t destination_offset, std::uint64_t bytes);
   /// Writes header and index; returns how many bytes of the slot have to cross.
   std::uint64_t finish();
   std::uint64_t entries() const { return entries_; }
@@ -40,9 +50,13 @@ class PackedWriter {
   std::uint64_t entries_ = 0;
 };
 
-/// Copies every page of a slot to its place in `region`; returns the bytes copied. The slot was
-/// written by a peer: a header or an entry that reaches outside is an error (kInvalidArgument,
-/// kOutOfRange), which may leave earlier pages copied.
+/// Where the pages of a slot go in a region of `region_bytes`. The slot was written by a peer: a
+/// header or an entry that reaches outside is an error (kInvalidArgument, kOutOfRange). Read once:
+/// what the peer writes to the index afterwards changes nothing.
+Result<std::vector<MovedPage>> pages_of(std::span<const std::byte> slot,
+                                        std::uint64_t region_bytes);
+
+/// Copies every page of a slot to its place in `region`, or none; returns the bytes copied.
 Result<std::uint64_t> unpack(std::span<const std::byte> slot, std::span<std::byte> region);
 
 }  // namespace penstock

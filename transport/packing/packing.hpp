@@ -19,6 +19,9 @@ struct Packing {
   std::uint64_t below = 0;  // chunks shorter than this are packed, longer ones written directly
   std::uint64_t slot_bytes = 0;
   std::vector<StagingSlot> slots;
+  /// Nothing may go directly: the region of one side is where no card reaches. No chunk is longer
+  /// than a slot takes then.
+  bool only = false;
 };
 
 }  // namespace penstock

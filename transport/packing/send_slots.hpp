@@ -17,12 +17,14 @@ class SendSlots {
   /// `slots` of `slot_bytes` each at the start of `memory`.
   SendSlots(std::shared_ptr<const RegisteredMemory> memory, std::uint64_t slot_bytes,
             std::uint64_t slots)
-      : memory_(std::move(memory)) {
+      : memory_(std::move(memory)), slot_bytes_(slots > 0 ? slot_bytes : 0) {
     for (std::uint64_t i = slots; i > 0; --i)
       free_.push_back(memory_->memory->bytes().subspan((i - 1) * slot_bytes, slot_bytes));
   }
 
   bool exhausted() const { return free_.empty(); }
+  /// Of each slot; 0: there are none.
+  std::uint64_t slot_bytes() const { return slot_bytes_; }
   /// The one given back last is the next one out: it is still in the cache.
   std::span<std::byte> take() {
     const auto slot = free_.back();
@@ -39,6 +41,7 @@ class SendSlots {
 
  private:
   std::shared_ptr<const RegisteredMemory> memory_;
+  std::uint64_t slot_bytes_ = 0;
   std::vector<std::span<std::byte>> free_;
 };
 

@@ -66,6 +66,10 @@ class RunTally {
 }  // namespace
 
 u64 count_chunks(const Layout& layout, const PlanLimits& limits) {
+  // Pages that are not joined are all alike.
+  if (const auto* pages = std::get_if<Pages>(&layout); pages != nullptr && !limits.merge)
+    return pages->source_pages.size() * pages->rows * pages->bases.size() *
+           ((pages->row_bytes - 1) / limits.max_chunk_bytes + 1);
   EntryWalk entries(layout, limits.merge);
   const Rows rows = entries.rows();
   Element first;

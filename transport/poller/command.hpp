@@ -12,6 +12,7 @@
 #include "transport/fabric/nic.hpp"
 #include "transport/memory/region.hpp"
 #include "transport/packing/packing.hpp"
+#include "transport/packing/slot_mover.hpp"
 #include "transport/plan/plan.hpp"
 
 namespace penstock {
@@ -67,6 +68,13 @@ struct UseStaging {
   std::uint64_t slots = 0;  // at the memory's start
 };
 
+/// Who moves pages of the memory of one GPU (RegionMemory::gpu()) to and from staging slots. Before
+/// any transfer.
+struct UseMover {
+  int gpu = 0;
+  std::shared_ptr<SlotMover> mover;  // the poller's alone from now on
+};
+
 /// Makes a transfer known; nothing is posted before a Grant.
 struct StartTransfer {
   TransferId transfer;
@@ -76,7 +84,7 @@ struct StartTransfer {
   std::shared_ptr<const RegisteredMemory> local;
   std::vector<RemotePath> paths;           // at least one
   std::optional<std::uint32_t> immediate;  // on every write, when the transfer is counted
-  /// Small chunks cross packed, until the transfer is stopped: after a resume all go directly.
+  /// Small chunks cross packed (or all, Packing::only), until the transfer is stopped.
   std::optional<Packing> packing{};
 };
 /// Lets the poller post `bytes` more of the transfer (whole chunks: the last may overshoot).
@@ -96,10 +104,12 @@ struct StopTransfer {
   TransferId transfer;
 };
 /// After a fence: goes on over `paths`, failed chunks first, all without immediates. Grants that
-/// were given before the stop are void.
+/// were given before the stop are void. What is left goes directly unless there is `packing` again,
+/// which a transfer with Packing::only needs.
 struct ResumeTransfer {
   TransferId transfer;
   std::vector<RemotePath> paths;
+  std::optional<Packing> packing{};
 };
 /// Forgets a transfer that is idle.
 struct EndTransfer {
@@ -125,7 +135,8 @@ struct ArmPacked {
   std::shared_ptr<RegionMemory> region;
   std::vector<LinkId> credit_links;  // the first that is open is taken
 };
-/// From here on nothing of these slots is scattered. PackedDisarmed{tag} follows unless tag is 0.
+/// From here on nothing of these slots is scattered. PackedDisarmed{tag} follows unless tag is 0,
+/// as soon as what is being scattered right now has ended.
 struct DisarmPacked {
   std::vector<StagingSlot> slots;
   std::uint64_t tag = 0;
@@ -151,6 +162,6 @@ struct ReopenInbound {
 using PollerCommand =
     std::variant<OpenLink, MoveLink, CloseLink, SendMessage, StartTransfer, Grant, StopTransfer,
                  ResumeTransfer, EndTransfer, ArmImmediate, DisarmImmediate, ReopenOutbound,
-                 ReopenInbound, UseStaging, ArmPacked, DisarmPacked, AddPaths, CutOff>;
+                 ReopenInbound, UseStaging, UseMover, ArmPacked, DisarmPacked, AddPaths, CutOff>;
 
 }  // namespace penstock

@@ -1,6 +1,8 @@
 // PollerLoop: what each command does.
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+
 #include "transport/poller/loop_state.hpp"
 
 namespace penstock {
@@ -13,6 +15,11 @@ Error no_path() {
   return {ErrorCode::kPeerUnreachable,
           "no usable path is left: links closed, cards down, the region not registered on them, or "
           "chunks larger than they take"};
+}
+
+Error no_slots() {
+  return {ErrorCode::kResourceExhausted,
+          "no staging slots are lent, and nothing of the transfer may go without"};
 }
 
 Error closed(LinkId link) {
@@ -126,10 +133,31 @@ void PollerLoop::State::execute(StartTransfer&& command) {
   if (command.plan->chunks() > 0 && end > size)
     return refuse(ErrorCode::kOutOfRange,
                   fmt::format("the plan reaches to byte {}, the local region has {}", end, size));
+  SlotMover* mover = nullptr;
+  if (command.packing && command.packing->only && has_memory) {
+    const auto most =
+        packed_page_most(std::min(command.packing->slot_bytes, send_slots.slot_bytes()));
+    if (command.plan->limits().max_chunk_bytes > most)
+      return refuse(ErrorCode::kResourceExhausted,
+                    fmt::format("chunks of up to {} bytes do not fit into staging slots that take "
+                                "{}; see fabric.packing and fabric.staging_bytes",
+                                command.plan->limits().max_chunk_bytes, most));
+    if (command.packing->slots.empty()) return refuse(no_slots().code, no_slots().message);
+    if (const auto error = mover_error(*command.local->memory))
+      return refuse(error->code, error->message);
+    mover = mover_of(*command.local->memory);
+  } else if (has_memory && command.local->memory->gpu() >= 0) {
+    // A card reaches it: a few small chunks among long ones are not worth a kernel.
+    command.packing.reset();
+  }
   const auto paths = std::move(command.paths);
-  auto owned = std::make_unique<TransferWork>(std::move(command), cards.size(), send_slots, pieces);
+  auto owned =
+      std::make_unique<TransferWork>(std::move(command), cards.size(), send_slots, pieces, mover);
   TransferWork& transfer = *owned;
   transfers.emplace(id, std::move(owned));
+  if (mover != nullptr)
+    gatherers.insert(transfer.lane() == Lane::kUrgent ? gatherers.begin() : gatherers.end(),
+                     &transfer);
   if (transfer.complete()) return settle(transfer);
   add_paths(transfer, paths);
   lost_paths(transfer, no_path());
@@ -144,7 +172,10 @@ void PollerLoop::State::add_paths(TransferWork& transfer, const std::vector<Remo
     }
     const CardState& card = *cards[link->nic];
     const auto& registrations = transfer.local().registrations;
-    const bool registered = link->nic < registrations.size() && registrations[link->nic];
+    // What is packed leaves from staging memory, which is registered with every card.
+    const bool registered = transfer.packed_only()
+                                ? path.staging_key != 0
+                                : link->nic < registrations.size() && registrations[link->nic];
     const bool fits = transfer.plan().limits().max_chunk_bytes <= card.nic->info().max_chunk_bytes;
     const bool counts = !transfer.immediate() || card.nic->info().immediate_data;
     const bool current = path.generation == link->generation;
@@ -158,6 +189,26 @@ void PollerLoop::State::execute(AddPaths&& command) {
   TransferWork* transfer = find_transfer(command.transfer);
   if (transfer == nullptr || transfer->state != TransferWork::State::kRunning) return;
   add_paths(*transfer, command.paths);
+}
+
+void PollerLoop::State::forget(TransferId id) {
+  const auto found = transfers.find(id);
+  if (found == transfers.end()) return;
+  std::erase(gatherers, found->second.get());
+  transfers.erase(found);
+}
+
+SlotMover* PollerLoop::State::mover_of(const RegionMemory& memory) const {
+  for (const auto& [gpu, mover] : movers)
+    if (gpu == memory.gpu()) return mover.get();
+  return nullptr;
+}
+
+std::optional<Error> PollerLoop::State::mover_error(const RegionMemory& memory) const {
+  if (memory.gpu() < 0 || mover_of(memory) != nullptr) return std::nullopt;
+  return Error{ErrorCode::kUnsupported,
+               fmt::format("memory of GPU {} cannot be staged by this device: it moves pages of {}",
+                           memory.gpu(), movers.empty() ? "host memory only" : "other GPUs")};
 }
 
 /// Whoever waits for its end must not wait for ever.
@@ -196,8 +247,10 @@ void PollerLoop::State::execute(ResumeTransfer&& command) {
     spdlog::error("poller: transfer {} is resumed while it is not idle: ignored", command.transfer);
     return;
   }
-  transfer->resume();
+  const bool slots = command.packing && !command.packing->slots.empty();
+  transfer->resume(std::move(command.packing));
   if (transfer->complete()) return settle(*transfer);
+  if (transfer->packed_only() && !slots) return halt(*transfer, no_slots());
   transfer->clear_paths();
   add_paths(*transfer, command.paths);
   lost_paths(*transfer, no_path());
@@ -206,10 +259,7 @@ void PollerLoop::State::execute(ResumeTransfer&& command) {
 void PollerLoop::State::execute(EndTransfer&& command) {
   TransferWork* transfer = find_transfer(command.transfer);
   if (transfer == nullptr) return;
-  if (transfer->state == TransferWork::State::kIdle) {
-    transfers.erase(command.transfer);
-    return;
-  }
+  if (transfer->state == TransferWork::State::kIdle) return forget(command.transfer);
   // Operations that are out point to it: it goes with the last of them, after its TransferIdle.
   transfer->end_when_idle = true;
   halt(*transfer, std::nullopt);
@@ -226,11 +276,22 @@ void PollerLoop::State::execute(UseStaging&& command) {
   send_slots = SendSlots(std::move(command.memory), command.slot_bytes, command.slots);
 }
 
-void PollerLoop::State::execute(ArmPacked&& command) { arrivals.arm(std::move(command)); }
+void PollerLoop::State::execute(UseMover&& command) {
+  std::erase_if(movers, [&](const auto& each) { return each.first == command.gpu; });
+  movers.emplace_back(command.gpu, std::move(command.mover));
+}
+
+void PollerLoop::State::execute(ArmPacked&& command) {
+  // Nothing that arrives is taken then: the sender stops waiting for credits by itself.
+  if (const auto error = mover_error(*command.region))
+    return spdlog::error("packed writes are refused: {}", error->message);
+  SlotMover* mover = mover_of(*command.region);
+  arrivals.arm(std::move(command), mover);
+}
 
 void PollerLoop::State::execute(DisarmPacked&& command) {
-  arrivals.disarm(command.slots);
-  if (command.tag != 0) events.emplace_back(PackedDisarmed{command.tag});
+  const bool quiet = arrivals.disarm(command.slots, command.tag);
+  if (quiet && command.tag != 0) events.emplace_back(PackedDisarmed{command.tag});
 }
 
 void PollerLoop::State::execute(DisarmImmediate&& command) { immediates.disarm(command.immediate); }

@@ -32,7 +32,7 @@ void PollerLoop::State::take(std::size_t nic, const Completion& completion) {
       return;
     case Completion::Kind::kImmediate: {
       const auto packed = arrivals.arrived(completion.immediate);
-      if (packed == PackedArrivals::Arrival::kScattered) return;
+      if (packed == PackedArrivals::Arrival::kTaken) return;
       if (packed == PackedArrivals::Arrival::kMalformed)
         return spdlog::error("a packed write was dropped: {}", arrivals.malformed().message);
       const auto arrival = immediates.arrived(completion.immediate);
@@ -158,6 +158,7 @@ void PollerLoop::State::halt(TransferWork& transfer, std::optional<Error> reason
 void PollerLoop::State::settle(TransferWork& transfer) {
   if (transfer.operations_out() > 0 || transfer.state == TransferWork::State::kIdle) return;
   if (transfer.state == TransferWork::State::kRunning && !transfer.complete()) {
+    if (transfer.out_of_slots()) return halt(transfer, std::nullopt);
     if (!transfer.only_dirty_left()) return;
     dequeue(transfer);
   }
@@ -165,7 +166,7 @@ void PollerLoop::State::settle(TransferWork& transfer) {
   TransferIdle event = transfer.idle_event();
   if (transfer.first_post) event.elapsed = clock() - *transfer.first_post;
   events.emplace_back(std::move(event));
-  if (transfer.end_when_idle) transfers.erase(transfer.id());
+  if (transfer.end_when_idle) forget(transfer.id());
 }
 
 void PollerLoop::State::link_failed(LinkId link, Error error) {

@@ -1,5 +1,7 @@
 // PollerLoop: which chunk goes out next, and over which link. The write path: per chunk it touches
 // vectors and pointers that are at hand, allocates nothing and looks nothing up.
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 
 #include "transport/poller/loop_state.hpp"
@@ -121,7 +123,7 @@ TransferWork::Path* PollerLoop::State::pick_path(std::size_t nic, TransferWork& 
 }
 
 bool PollerLoop::State::can_post(std::size_t nic, TransferWork& transfer) {
-  return !transfer.waits_for_slot() && pick_path(nic, transfer) != nullptr;
+  return !transfer.waits() && pick_path(nic, transfer) != nullptr;
 }
 
 /// What is to be posted next as an operation of its own.
@@ -152,7 +154,7 @@ Bundle* PollerLoop::State::packed(TransferWork& transfer, const TransferWork::Pa
 /// Posts what is next of the transfer on this card. Returns its bytes; 0: nothing of it can be
 /// posted here now.
 std::uint64_t PollerLoop::State::post_next(std::size_t nic, TransferWork& transfer) {
-  if (transfer.waits_for_slot()) return 0;
+  if (transfer.waits()) return 0;
   const TransferWork::Path* path = pick_path(nic, transfer);
   if (path == nullptr) return 0;
   if (transfer.ready_bundle() != nullptr && path->staging_key == 0) return 0;
@@ -160,6 +162,7 @@ std::uint64_t PollerLoop::State::post_next(std::size_t nic, TransferWork& transf
   Link& link = *path->link;
 
   Bundle* bundle = packed(transfer, *path);
+  if (bundle == nullptr && transfer.packed_only()) return 0;
   OneSided request;
   if (bundle == nullptr) {
     request = direct(nic, transfer, *path);
@@ -251,6 +254,48 @@ std::size_t PollerLoop::State::send_credits() {
     }
   });
   return sent;
+}
+
+std::size_t PollerLoop::State::look_at_scattering() {
+  const std::size_t ended = arrivals.look();
+  for (const Error& error : arrivals.take_failures())
+    spdlog::error("a packed write was not scattered: {}", error.message);
+  for (const std::uint64_t tag : arrivals.take_disarmed()) events.emplace_back(PackedDisarmed{tag});
+  return ended;
+}
+
+/// Gathers for transfers whose pages the processor cannot copy, before there is room to post them.
+std::size_t PollerLoop::State::gather_ahead() {
+  std::size_t happened = 0;
+  for (std::size_t i = 0; i < gatherers.size();) {
+    TransferWork* transfer = gatherers[i];
+    happened += gather_ahead(*transfer);  // which may end it
+    if (i < gatherers.size() && gatherers[i] == transfer) ++i;
+  }
+  return happened;
+}
+
+std::size_t PollerLoop::State::gather_ahead(TransferWork& transfer) {
+  const auto ended = transfer.look_at_gathering();
+  if (!ended) {
+    halt(transfer, ended.error());
+    return 1;
+  }
+  std::size_t begun = 0;
+  for (;;) {
+    const auto more = transfer.gather_ahead();
+    if (!more) {
+      halt(transfer, more.error());
+      return 1;
+    }
+    if (!*more) break;
+    ++begun;
+    tell_hunger(transfer);
+  }
+  if (*ended == 0) return begun;
+  enqueue(transfer);
+  settle(transfer);  // it may have been stopped meanwhile
+  return begun + *ended;
 }
 
 /// Sends the first message of the link's outbox; false when it has to wait.

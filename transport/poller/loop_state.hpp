@@ -54,6 +54,7 @@ struct PollerLoop::State {
   void execute(ReopenOutbound&& command);
   void execute(ReopenInbound&& command);
   void execute(UseStaging&& command);
+  void execute(UseMover&& command);
   void execute(ArmPacked&& command);
   void execute(DisarmPacked&& command);
   void execute(AddPaths&& command);
@@ -63,6 +64,10 @@ struct PollerLoop::State {
   TransferWork* find_transfer(TransferId id);
   void add_paths(TransferWork& transfer, const std::vector<RemotePath>& paths);
   void unknown_transfer(TransferId id);
+  void forget(TransferId id);
+  /// Of this memory; null: the processor copies its pages, or nobody does (mover_error()).
+  SlotMover* mover_of(const RegionMemory& memory) const;
+  std::optional<Error> mover_error(const RegionMemory& memory) const;
 
   // -- what is dead ------------------------------------------------------------------------------
   void look_for_the_dead(bool nothing_happened);
@@ -100,6 +105,9 @@ struct PollerLoop::State {
   Bundle* packed(TransferWork& transfer, const TransferWork::Path& path);
   TransferWork::Path* pick_path(std::size_t nic, TransferWork& transfer);
   std::size_t send_credits();
+  std::size_t look_at_scattering();
+  std::size_t gather_ahead();
+  std::size_t gather_ahead(TransferWork& transfer);
   bool has_room(const Link& link, bool counted);
   bool card_has_room(const CardState& card) const;
   void refused(Link& link);
@@ -121,8 +129,10 @@ struct PollerLoop::State {
   std::vector<std::unique_ptr<CardState>> cards;
   std::unordered_map<LinkId, std::unique_ptr<Link>> links;
   SendSlots send_slots;
+  std::vector<std::pair<int, std::shared_ptr<SlotMover>>> movers;  // by GPU
   std::size_t pieces = kMostPieces;  // of our memory, that every card takes in one operation
   std::unordered_map<TransferId, std::unique_ptr<TransferWork>> transfers;
+  std::vector<TransferWork*> gatherers;  // of them, those that gather ahead; urgent ones first
   LaneRing urgent;
   LaneRing bulk;
   ImmediateCounts immediates;

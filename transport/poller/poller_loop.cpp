@@ -24,6 +24,7 @@ PollerLoop::State::State(std::vector<std::unique_ptr<Nic>> nics, PollerOptions w
 
 PollerLoop::State::~State() {
   for (auto& card : cards) card->nic.reset();
+  movers.clear();  // which waits for what they are moving, before the memory may go
 }
 
 PollerLoop::PollerLoop(std::vector<std::unique_ptr<Nic>> nics, PollerOptions options, Clock clock)
@@ -44,8 +45,10 @@ std::size_t PollerLoop::step() {
   state.retry_at.reset();
   std::size_t happened = 0;
   for (std::size_t nic = 0; nic < state.cards.size(); ++nic) happened += state.poll(nic);
+  if (state.arrivals.moving()) happened += state.look_at_scattering();
   if (state.arrivals.credits_due()) happened += state.send_credits();
   if (!state.with_messages.empty()) happened += state.send_messages();
+  if (!state.gatherers.empty()) happened += state.gather_ahead();
   for (std::size_t nic = 0; nic < state.cards.size(); ++nic) happened += state.post(nic);
   state.settled = happened == 0;
   state.look_for_the_dead(happened == 0);
@@ -57,7 +60,9 @@ std::vector<PollerEvent> PollerLoop::take_events() { return std::exchange(state_
 bool PollerLoop::has_events() const { return !state_->events.empty(); }
 
 bool PollerLoop::idle() const {
-  if (!state_->settled || state_->operations_out > 0) return false;
+  if (!state_->settled || state_->operations_out > 0 || state_->arrivals.moving()) return false;
+  for (const TransferWork* transfer : state_->gatherers)
+    if (transfer->gathering()) return false;
   // A credit is on its way.
   return std::none_of(state_->transfers.begin(), state_->transfers.end(),
                       [](const auto& each) { return each.second->credits_owed() > 0; });

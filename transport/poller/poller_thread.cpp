@@ -12,6 +12,18 @@ namespace {
 /// card says so or this much later: a silent peer must not cost a core until its deadline.
 constexpr auto kPatience = std::chrono::milliseconds(5);
 constexpr auto kSilentNap = std::chrono::milliseconds(1);
+/// A card without a wait object (shm) has nobody to wake us when a peer writes, and may need us for
+/// the write to go on: with it, wait for this long without work before the first tick. On shm,
+/// writes of 1 MiB moved at 0.2 GB/s with 50 us and at 4.4 with 20 ms.
+constexpr auto kSpinWithoutWaitObject = std::chrono::milliseconds(20);
+
+/// Nobody cancels a polling thread. Saying so with both calls spares every system call that could
+/// be a cancellation point two atomic operations: glibc marks the thread around each unless it is
+/// marked already.
+void refuse_cancellation() {
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);
+  pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, nullptr);
+}
 
 void name_thread(const std::string& name) {
   pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
@@ -59,6 +71,7 @@ PollerThread::~PollerThread() {
 
 void PollerThread::run(const Poller::Thread& setup, std::promise<Result<void>> opened) {
   name_thread(setup.name);
+  refuse_cancellation();
   auto result = open_devices(setup);
   pthread_getcpuclockid(pthread_self(), &cpu_clock_);
   // On this thread: libfabric objects are closed where they were used.
@@ -73,6 +86,9 @@ Result<void> PollerThread::open_devices(const Poller::Thread& setup) {
   for (const auto& device : devices_) {
     if (auto opened = device->open(); !opened) return opened;
     spin_ = std::max(spin_, device->options().spin);
+    for (const Nic* card : device->cards())
+      if (card->info().wait_fd < 0)
+        spin_ = std::max<std::chrono::microseconds>(spin_, kSpinWithoutWaitObject);
   }
   watch_cards();
   return {};

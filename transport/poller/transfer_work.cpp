@@ -5,11 +5,20 @@
 #include <utility>
 
 #include "transport/packing/packed_buffer.hpp"
+#include "transport/packing/page_copy.hpp"
 
 namespace penstock {
 
+namespace {
+
+/// Bundles that are gathered ahead of posting, of one transfer: enough to hide the gathering behind
+/// the writes, few enough that the next transfer finds slots.
+constexpr std::size_t kGatheredAhead = 8;
+
+}  // namespace
+
 TransferWork::TransferWork(StartTransfer start, std::size_t nics, SendSlots& send_slots,
-                           std::size_t pieces)
+                           std::size_t pieces, SlotMover* mover)
     : start_(std::move(start)),
       send_slots_(&send_slots),
       local_base_(start_.local && start_.local->memory ? start_.local->memory->bytes().data()
@@ -18,10 +27,12 @@ TransferWork::TransferWork(StartTransfer start, std::size_t nics, SendSlots& sen
       paths_(nics),
       next_path_(nics, 0),
       cursor_(*start_.plan),
+      mover_(mover),
       landed_((start_.plan->chunks() + 63) / 64, 0),
       shares_(nics),
       dirty_nics_(nics, false),
       pieces_(pieces) {
+  packed_only_ = start_.packing && start_.packing->only;
   if (start_.packing && !start_.packing->slots.empty())
     bundles_.emplace(*start_.packing, *start_.plan);
   if (!start_.local) return;
@@ -50,13 +61,21 @@ void TransferWork::drop_paths_of_nic(std::size_t nic) {
   spoil_unless_it_has_a_way();
 }
 
-/// A bundle that is gathered and not posted goes only where there is staging memory.
+/// A bundle that is gathered and not posted goes only where there is staging memory. One that is
+/// being gathered is looked at when that ends.
 void TransferWork::spoil_unless_it_has_a_way() {
-  if (ready_ == nullptr) return;
+  while (ready_ != nullptr && !has_packed_way()) {
+    Bundle* bundle = ready_;
+    next_ready();
+    spoil(bundle);
+  }
+}
+
+bool TransferWork::has_packed_way() const {
   for (const auto& paths : paths_)
     for (const Path& path : paths)
-      if (path.staging_key != 0) return;
-  spoil(std::exchange(ready_, nullptr));
+      if (path.staging_key != 0) return true;
+  return false;
 }
 
 void TransferWork::clear_paths() {
@@ -66,7 +85,7 @@ void TransferWork::clear_paths() {
 const ChunkRun* TransferWork::peek() {
   if (!ahead_.empty()) return &ahead_;
   // An owner who counts counts chunks, each with its immediate; and bundles take them one by one.
-  const bool alone = bundles_ || start_.immediate || !plan().limits().merge;
+  const bool alone = bundles_ || packed_only_ || start_.immediate || !plan().limits().merge;
   const std::size_t most = alone ? 1 : pieces_;
   Chunk chunk;
   while (ahead_.size() < most && next_chunk(chunk)) {
@@ -109,11 +128,22 @@ bool TransferWork::packs_next() {
   return bundles_ && (ready_ != nullptr || (peek() != nullptr && bundles_->packs(peek()->front())));
 }
 
-bool TransferWork::waits_for_slot() {
-  return ready_ == nullptr && packs_next() && !bundles_->slot_free();
+bool TransferWork::waits() {
+  if (ready_ != nullptr) return false;
+  if (gathers_ahead()) return true;
+  if (packed_only_) return !bundles_ || !bundles_->slot_free() || send_slots_->exhausted();
+  return packs_next() && !bundles_->slot_free();
 }
 
 Bundle* TransferWork::gather() {
+  Bundle* bundle = begin_bundle();
+  if (bundle != nullptr) ready_ = bundle;
+  return bundle;
+}
+
+/// Takes a slot on both sides and as many of the next chunks as fit. Where the processor copies,
+/// they are in the slot afterwards; otherwise pages_ says what has to be copied.
+Bundle* TransferWork::begin_bundle() {
   const ChunkRun* next = peek();  // one chunk: while bundles are made, none are joined
   const std::span<std::byte> local = send_slots_->take();
   PackedWriter writer(local.first(std::min(local.size(), bundles_->slot_bytes())));
@@ -127,8 +157,9 @@ Bundle* TransferWork::gather() {
   bundle->rest = cursor_;
   do {
     const Chunk& chunk = next->front();
-    writer.add(chunk.destination_offset,
-               {local_base_ + chunk.source_offset, static_cast<std::size_t>(chunk.length)});
+    pages_.push_back(
+        {chunk.source_offset, writer.place(chunk.destination_offset, chunk.length), chunk.length});
+    if (resumed_) bundle->listed.push_back(chunk);
     ++bundle->chunks;
     bundle->payload_bytes += chunk.length;
     unposted_ -= static_cast<std::int64_t>(chunk.length);
@@ -137,19 +168,100 @@ Bundle* TransferWork::gather() {
   } while (next != nullptr && unposted_ > 0 && bundles_->packs(next->front()) &&
            writer.fits(next->bytes()));
   bundle->wire_bytes = writer.finish();
+  if (mover_ == nullptr) {
+    gather_pages(pages_, local_base_, local.data());
+    pages_.clear();
+  }
   ++operations_out_;
   bytes_out_ += bundle->payload_bytes;
-  ready_ = bundle;
   return bundle;
 }
 
 void TransferWork::bundle_posted(std::size_t nic) {
   ready_->nic = static_cast<std::uint16_t>(nic);
-  ready_ = nullptr;
+  ready_->stage = Bundle::Stage::kPosted;
+  next_ready();
 }
+
+void TransferWork::next_ready() {
+  ready_ = nullptr;
+  if (gathered_.empty()) return;
+  ready_ = gathered_.front();
+  gathered_.erase(gathered_.begin());
+}
+
+// -- gathered ahead ------------------------------------------------------------------------------
+
+Result<bool> TransferWork::gather_ahead() {
+  if (state != State::kRunning || !gathers_ahead()) return false;
+  if (!pages_.empty()) return start_gathering(gathering_.back());  // it had to wait
+  const std::size_t ahead = gathering_.size() + gathered_.size() + (ready_ != nullptr);
+  if (ahead >= kGatheredAhead || unposted_ <= 0 || !bundles_->slot_free() ||
+      send_slots_->exhausted() || !has_packed_way() || peek() == nullptr)
+    return false;
+  Bundle* bundle = begin_bundle();
+  if (bundle == nullptr)
+    return fail(ErrorCode::kInternal, "a page of {} bytes does not fit into a staging slot of {}",
+                peek()->bytes(), bundles_->slot_bytes());
+  bundle->stage = Bundle::Stage::kGathering;
+  gathering_.push_back(bundle);
+  return start_gathering(bundle);
+}
+
+/// False: the mover takes no more now.
+Result<bool> TransferWork::start_gathering(Bundle* bundle) {
+  auto ticket =
+      mover_->start(pages_, local().memory->bytes(), bundle->local, MoveDirection::kGather);
+  if (!ticket && ticket.error().code == ErrorCode::kBusy) return false;
+  pages_.clear();
+  if (!ticket) {
+    gathering_.pop_back();
+    spoil(bundle);
+    return tl::unexpected(ticket.error());
+  }
+  bundle->moving = *ticket;
+  return true;
+}
+
+Result<std::size_t> TransferWork::look_at_gathering() {
+  std::size_t ended = 0;
+  std::optional<Error> failure;
+  for (std::size_t i = 0; i < gathering_.size();) {
+    Bundle* bundle = gathering_[i];
+    if (bundle->moving == SlotMover::kNothing) break;  // the last: not started yet
+    const auto done = mover_->poll(bundle->moving);
+    if (done && !*done) {
+      ++i;
+      continue;
+    }
+    gathering_.erase(gathering_.begin() + static_cast<std::ptrdiff_t>(i));
+    bundle->moving = SlotMover::kNothing;
+    ++ended;
+    if (done) {
+      gathered(bundle);
+    } else {
+      failure = done.error();
+      spoil(bundle);
+    }
+  }
+  if (failure) return tl::unexpected(*failure);
+  return ended;
+}
+
+void TransferWork::gathered(Bundle* bundle) {
+  if (state != State::kRunning || !has_packed_way()) return spoil(bundle);
+  bundle->stage = Bundle::Stage::kGathered;
+  if (ready_ == nullptr)
+    ready_ = bundle;
+  else
+    gathered_.push_back(bundle);
+}
+
+// -- written, credited ---------------------------------------------------------------------------
 
 bool TransferWork::written(Bundle* bundle) {
   send_slots_->give_back(std::exchange(bundle->local, {}));
+  bundle->stage = Bundle::Stage::kWritten;
   if (bundle->credited)
     land(bundle);
   else if (state != State::kRunning)
@@ -168,9 +280,9 @@ bool TransferWork::failed(Bundle* bundle, const Error& error) {
 
 bool TransferWork::credited(std::uint32_t immediate) {
   Bundle* bundle = bundles_ ? bundles_->find(immediate) : nullptr;
-  if (bundle == nullptr || bundle == ready_ || bundle->credited) return false;
+  if (bundle == nullptr || bundle->stage < Bundle::Stage::kPosted || bundle->credited) return false;
   bundle->credited = true;
-  if (!bundle->local.empty()) return false;  // its write has not completed yet
+  if (bundle->stage == Bundle::Stage::kPosted) return false;  // its write has not completed yet
   --credits_owed_;
   land(bundle);
   return operations_out_ == 0;
@@ -192,25 +304,31 @@ void TransferWork::land(const Bundle* bundle) {
   bundles_->close(bundle, true);
 }
 
-/// Its chunks are due again after a resume. Its slot stays taken: the receiver may hold it still.
+/// Its chunks are due again after a resume. The slot of one that was posted stays taken: the
+/// receiver may hold it still.
 void TransferWork::spoil(Bundle* bundle) {
   if (!bundle->local.empty()) send_slots_->give_back(std::exchange(bundle->local, {}));
   bundle->for_each([&](const Chunk& chunk) { add_dirty(chunk); });
   bytes_out_ -= bundle->payload_bytes;
   --operations_out_;
-  bundles_->close(bundle, false);
-  if (!bundles_->slot_free() && bundles_->all().empty()) bundles_.reset();  // no slot is left
+  bundles_->close(bundle, bundle->stage < Bundle::Stage::kPosted);
+  if (!packed_only_ && bundles_->spent()) bundles_.reset();
 }
 
-/// Of what is not out on a card: gathered only, or written and never credited.
+/// Of what is neither out on a card nor being gathered: gathered only, or written and never
+/// credited.
 void TransferWork::abandon_bundles() {
   if (!bundles_) return;
   std::vector<Bundle*> idle;
   for (const auto& bundle : bundles_->all())
-    if (bundle.get() == ready_ || bundle->local.empty()) idle.push_back(bundle.get());
-  for (Bundle* bundle : idle) spoil(bundle);
+    if (bundle->stage != Bundle::Stage::kPosted && bundle->moving == SlotMover::kNothing)
+      idle.push_back(bundle.get());
+  std::erase_if(gathering_, [](const Bundle* each) { return each->moving == SlotMover::kNothing; });
+  pages_.clear();
+  gathered_.clear();
   ready_ = nullptr;
   credits_owed_ = 0;
+  for (Bundle* bundle : idle) spoil(bundle);
 }
 
 // -- completions ---------------------------------------------------------------------------------
@@ -277,7 +395,7 @@ void TransferWork::stop(std::optional<Error> reason) {
   abandon_bundles();
 }
 
-void TransferWork::resume() {
+void TransferWork::resume(std::optional<Packing> packing) {
   retry_.insert(retry_.end(), dirty_.begin(), dirty_.end());
   dirty_.clear();
   dirty_bytes_ = 0;
@@ -285,7 +403,9 @@ void TransferWork::resume() {
   dirty_nics_.assign(dirty_nics_.size(), false);
   error_.reset();
   start_.immediate.reset();
-  bundles_.reset();  // what is left goes directly
+  resumed_ = true;
+  bundles_.reset();  // what is left goes directly, unless there are slots again
+  if (packing && !packing->slots.empty()) bundles_.emplace(*packing, plan());
   unposted_ = 0;
   credit = 0;
   state = State::kRunning;

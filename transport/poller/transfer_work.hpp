@@ -34,10 +34,11 @@ class TransferWork {
     std::uint64_t staging_key = 0;  // 0: nothing packed goes this way
   };
 
-  /// `send_slots` must outlive it.
-  /// `pieces`: of our memory, in one operation.
-  TransferWork(StartTransfer start, std::size_t nics, SendSlots& send_slots,
-               std::size_t pieces = 1);
+  /// `send_slots` and `mover` must outlive it.
+  /// `pieces`: of our memory, in one operation. `mover`: of the local memory; null: the processor
+  /// copies its pages.
+  TransferWork(StartTransfer start, std::size_t nics, SendSlots& send_slots, std::size_t pieces = 1,
+               SlotMover* mover = nullptr);
 
   TransferId id() const { return start_.transfer; }
   Direction direction() const { return start_.direction; }
@@ -85,17 +86,32 @@ class TransferWork {
   std::uint64_t completed_bytes() const { return completed_bytes_; }
 
   // -- packed ------------------------------------------------------------------------------------
-  // A bundle counts as one operation that is out from gather() until its write has completed and
-  // its credit has come, in either order.
+  // A bundle counts as one operation that is out from the moment it is begun until its write has
+  // completed and its credit has come, in either order.
+  /// Nothing of it may go directly.
+  bool packed_only() const { return packed_only_; }
   /// Whether the next chunk is to be packed.
   bool packs_next();
-  /// It is, and every slot of the receiver is taken: nothing can be posted before a credit comes.
-  bool waits_for_slot();
+  /// Nothing can be posted before a credit comes, a slot of ours is given back, or a gathering
+  /// ends.
+  bool waits();
   /// A bundle that was gathered and is not posted yet.
   Bundle* ready_bundle() const { return ready_; }
   /// Copies as many of the next chunks as fit, and as were granted, into a slot of ours. Needs a
   /// free slot on both sides and a next chunk that packs. Null: that chunk is too long for a slot.
   Bundle* gather();
+  /// Every slot that was lent may hold something that failed, and nothing goes without one.
+  bool out_of_slots() const { return packed_only_ && bundles_ && bundles_->spent(); }
+
+  // Where the processor cannot copy the pages, bundles are gathered ahead of posting.
+  bool gathers_ahead() const { return mover_ != nullptr && bundles_.has_value(); }
+  /// Looks which bundles are gathered by now; returns how many ended. After a failure the transfer
+  /// is to be stopped.
+  Result<std::size_t> look_at_gathering();
+  /// Begins to gather more; false when nothing can be begun now.
+  Result<bool> gather_ahead();
+  /// Bundles are being gathered.
+  bool gathering() const { return !gathering_.empty(); }
   void bundle_posted(std::size_t nic);
   /// Its write completed. True: it was the last operation out.
   bool written(Bundle* bundle);
@@ -124,14 +140,20 @@ class TransferWork {
   bool queued = false;      // in a lane of the scheduler
   std::int64_t credit = 0;  // bulk lane: bytes it may still post in this round
   void stop(std::optional<Error> reason);
-  /// Goes on after a stop: failed chunks first, without immediates, nothing granted.
-  void resume();
+  /// Goes on after a stop: failed chunks first, without immediates, nothing granted. Packed only
+  /// with `packing`.
+  void resume(std::optional<Packing> packing = std::nullopt);
   TransferIdle idle_event() const;
 
  private:
   void note_failure(std::size_t nic, const Error& error);
   void add_dirty(const Chunk& chunk);
   void spoil_unless_it_has_a_way();
+  bool has_packed_way() const;
+  Bundle* begin_bundle();
+  Result<bool> start_gathering(Bundle* bundle);
+  void gathered(Bundle* bundle);
+  void next_ready();
   /// The chunks of a bundle are due again after a resume.
   void spoil(Bundle* bundle);
   void abandon_bundles();
@@ -155,7 +177,13 @@ class TransferWork {
   std::uint64_t dirty_bytes_ = 0;
 
   std::optional<Bundles> bundles_;
+  bool packed_only_ = false;
+  bool resumed_ = false;
   Bundle* ready_ = nullptr;
+  SlotMover* mover_;
+  std::vector<Bundle*> gathered_;   // those behind ready_, in the order in which they ended
+  std::vector<Bundle*> gathering_;  // by the mover; the last may have to be started yet:
+  std::vector<MovedPage> pages_;    // then these are its pages
   std::uint64_t packed_bytes_ = 0;
   std::uint64_t credits_owed_ = 0;
 

@@ -268,6 +268,27 @@ TEST_F(InboundTest, APeerThatIsDownLosesItsTransfersAndNoOtherDoes) {
   EXPECT_EQ(region->uses, 1u);
 }
 
+TEST_F(InboundTest, NothingIsKeptOfPeersThatAreGone) {
+  for (Incarnation peer = kPeer; peer < kPeer + 100; ++peer) {
+    open(1, peer);
+    inbound->peer_down(peer, {ErrorCode::kPeerDead, "dead"}, now);
+    reopen_all();
+    rekey_all();
+    inbound->peer_gone(peer);
+    advance(options.remember);
+    EXPECT_EQ(inbound->known_peers(), 0u);
+  }
+  // One that is only silent may repeat what it asked: something is kept of it until it is gone.
+  open(1);
+  inbound->peer_down(kPeer, {ErrorCode::kPeerDead, "silent"}, now);
+  reopen_all();
+  rekey_all();
+  advance(options.remember);
+  EXPECT_EQ(inbound->known_peers(), 1u);
+  inbound->peer_gone(kPeer);
+  EXPECT_EQ(inbound->known_peers(), 0u);
+}
+
 TEST_F(InboundTest, ARevokeAsksEachPeerOnceThenFences) {
   open(1);
   open(2);

@@ -183,13 +183,16 @@ class OutboundTest : public testing::Test {
     return found;
   }
   void expect_end(TransferId id, Outcome outcome, Remote remote) {
+    // Where the owner did not answer, it is told on until the lease ends.
+    expect_end(id, outcome, remote, remote == Remote::kUnreachable);
+  }
+  void expect_end(TransferId id, Outcome outcome, Remote remote, bool told_on) {
     ASSERT_TRUE(ended.contains(id)) << "no terminal event";
     EXPECT_EQ(ended.at(id).state, outcome) << ended.at(id).error.message;
     EXPECT_EQ(ended.at(id).remote, remote);
     EXPECT_EQ(outbound->size(), 0u);
     EXPECT_EQ(pushed<EndTransfer>().size(), pushed<StartTransfer>().size());
-    // Where the owner did not answer, it is told on until the lease ends.
-    EXPECT_EQ(outbound->next_tick() == TimePoint::max(), remote == Remote::kQuiet);
+    EXPECT_EQ(outbound->next_tick() != TimePoint::max(), told_on);
     EXPECT_EQ((*use("ours"))->uses, 1u) << "the region is still held";
   }
 

@@ -132,7 +132,7 @@ TEST_F(OutboundPacking, TheResultSaysWhichWayWasTaken) {
     TransferIdle event = complete(id, 4096 * 1000);
     event.packed_bytes = packed;
     outbound->idle(event, now);
-    EXPECT_EQ(ended.at(id).path, packed > 0 ? "packed" : "fabric");
+    EXPECT_EQ(ended.at(id).path, packed > 0 ? "packed" : "direct");
   }
 }
 

@@ -48,9 +48,30 @@ TEST_F(StopTest, WhatIsBeingOpenedEndsAtOnceAndQuiet) {
     renew();
     opening(admitted(1));
     stop(why);
-    expect_end(1, outcome(why), Remote::kQuiet);
+    expect_end(1, outcome(why), Remote::kQuiet, why == Why::kSilent);
     ASSERT_EQ(questions<Fence>().size(), 1u);
     EXPECT_TRUE(questions<Fence>()[0].device.empty());
+  }
+}
+
+TEST_F(StopTest, APeerThatFellSilentHearsOfAnOpenThatItMayFindLater) {
+  for (Why why : {Why::kSilent, Why::kGone, Why::kCancel}) {
+    SCOPED_TRACE(static_cast<int>(why));
+    renew();
+    opening(admitted(1));
+    stop(why);
+    const auto at_once = questions<Fence>().size();
+    advance(5s);
+    if (why != Why::kSilent) {
+      EXPECT_EQ(questions<Fence>().size(), at_once);
+      continue;
+    }
+    ASSERT_GT(questions<Fence>().size(), at_once);
+    EXPECT_TRUE(questions<Fence>().back().final);
+    answer(fenced());
+    const auto answered = questions<Fence>().size();
+    advance(5s);
+    EXPECT_EQ(questions<Fence>().size(), answered) << "it has said that it knows";
   }
 }
 

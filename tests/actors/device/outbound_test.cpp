@@ -169,7 +169,7 @@ TEST_F(OutboundTest, BothRegionsHereIsACopyAndNotifiesHere) {
   copies.clear();
   outbound->copied(1, 400, 4, now);
   expect_end(1, Outcome::kDone, Remote::kQuiet);
-  EXPECT_EQ(ended.at(1).path, "copy");
+  EXPECT_EQ(ended.at(1).path, "local_copy");
   EXPECT_EQ(notified.size(), 1u);
 }
 

@@ -152,6 +152,17 @@ Weather rekeying_outages() {
   return weather;
 }
 
+/// Node a has its regions on a GPU that no card reaches, and its copies take their time.
+Weather staged(Weather weather) {
+  weather.on_gpu = {true, false};
+  return weather;
+}
+Weather staged_both(Weather weather) {
+  weather.on_gpu = {true, true};
+  weather.move_failure_chance = 0.002;
+  return weather;
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Weather, TwoNodesTest,
     testing::Values(Case{"Calm", calm()}, Case{"Cancels", cancels()}, Case{"Failing", failing()},
@@ -161,7 +172,17 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"Outages", outages()}, Case{"OutagesForGood", outages_for_good()},
                     Case{"UnevenOutages", uneven_outages()}, Case{"ManyOutages", many_outages()},
                     Case{"EverythingWithOutages", everything_with_outages()},
-                    Case{"RekeyingOutages", rekeying_outages()}),
+                    Case{"RekeyingOutages", rekeying_outages()}, Case{"StagedCalm", staged(calm())},
+                    Case{"StagedCancels", staged(cancels())},
+                    Case{"StagedFailing", staged(failing())},
+                    Case{"StagedOutages", staged(outages())},
+                    Case{"StagedReleasing", staged(releasing())},
+                    Case{"StagedCrashing", staged(crashing())},
+                    Case{"StagedRekeyingOutages", staged(rekeying_outages())},
+                    Case{"StagedEverythingWithOutages", staged(everything_with_outages())},
+                    Case{"StagedBothCancels", staged_both(cancels())},
+                    Case{"StagedBothRekeying", staged_both(rekeying())},
+                    Case{"StagedBothEverything", staged_both(everything())}),
     [](const auto& each) { return std::string(each.param.name); });
 
 }  // namespace

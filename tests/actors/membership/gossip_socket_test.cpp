@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <map>
 #include <mutex>
 #include <thread>
 
@@ -28,8 +29,7 @@ class Node {
     setup.self.node = std::move(name);
     setup.self.incarnation = incarnation;
     setup.self.cards = {{"numa0", 0, "lo", FabricAddress(16)}};
-    setup.options.endpoints = std::move(knocks_at);
-    setup.options.heartbeat = 50ms;
+    setup.options.seeds = std::move(knocks_at);
     setup.changed = [this](const MemberChange& change) {
       const std::lock_guard lock(mutex_);
       changes_.push_back(change);
@@ -88,6 +88,58 @@ TEST(GossipSocket, ThreeNodesFindEachOtherOverRealSockets) {
   EXPECT_EQ(a->members().size(), 2u);
 }
 
+TEST(GossipSocket, FiveNodesFindEachOtherAndKnowADeath) {
+  auto a = std::make_unique<Node>("a", 1, kAnyPort, std::vector<std::string>{});
+  const std::vector<std::string> seed = {(*a)->self().gossip_endpoint};
+  std::map<std::string, std::unique_ptr<Node>> nodes;
+  nodes["a"] = std::move(a);
+  for (const char* name : {"b", "c", "d", "e"})
+    nodes[name] = std::make_unique<Node>(name, 1, kAnyPort, seed);
+  for (auto& [name, node] : nodes)
+    for (auto& [other, ignored] : nodes)
+      if (name != other) {
+        EXPECT_TRUE(node->sees(other, MemberState::kAlive, 1)) << name << other;
+      }
+  const auto time = [&](const std::string& dead) {
+    nodes.erase(dead);  // its connections close
+    const auto started = Clock::now();
+    for (auto& [name, node] : nodes) EXPECT_TRUE(node->sees(dead, MemberState::kDead, 1));
+    return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - started);
+  };
+  const auto spent = time("e");
+  RecordProperty("milliseconds", static_cast<int>(spent.count()));
+  EXPECT_LT(spent, 10s);  // a second, on a machine that has time for it
+}
+
+TEST(GossipSocket, SeedsMayBeHostNames) {
+  Node a("a", 1, kAnyPort, {});
+  const std::string& endpoint = a->self().gossip_endpoint;
+  Node b("b", 2, kAnyPort,
+         {"tcp://localhost" + endpoint.substr(endpoint.rfind(':')), "tcp://no.such.invalid:7500"});
+  EXPECT_TRUE(b.sees("a", MemberState::kAlive, 1));
+  EXPECT_TRUE(a.sees("b", MemberState::kAlive, 2));
+}
+
+TEST(GossipSocket, DrainingRemovingAndLoadReachTheOthers) {
+  Node a("a", 1, kAnyPort, {});
+  auto b =
+      std::make_unique<Node>("b", 2, kAnyPort, std::vector<std::string>{a->self().gossip_endpoint});
+  Node c("c", 3, kAnyPort, {a->self().gossip_endpoint});
+  ASSERT_TRUE(a.sees("b", MemberState::kAlive, 2));
+  ASSERT_TRUE(c.sees("b", MemberState::kAlive, 2));
+  (*b)->set_load(7);
+  (*b)->drain();
+  EXPECT_TRUE(a.sees("b", MemberState::kDraining, 2));
+  EXPECT_TRUE(c.sees("b", MemberState::kDraining, 2));
+  for (int i = 0; i < 200 && a->members().at(0).load != 7; ++i) std::this_thread::sleep_for(50ms);
+  EXPECT_EQ(a->members().at(0).load, 7u);
+  EXPECT_EQ(a->remove("b").error().code, ErrorCode::kBusy);
+  b = nullptr;
+  ASSERT_TRUE(a.sees("b", MemberState::kDead, 2));
+  EXPECT_TRUE(a->remove("b"));
+  EXPECT_EQ(a->members().at(0).state, MemberState::kLeft);
+}
+
 TEST(GossipSocket, LeavingIsToldBeforeTheSocketCloses) {
   Node a("a", 1, kAnyPort, {});
   {
@@ -111,6 +163,18 @@ TEST(GossipSocket, ARestartAtTheSameEndpointIsKnownAsANewIncarnation) {
   ASSERT_THAT(b.error.message, IsEmpty());
   EXPECT_TRUE(a.sees("b", MemberState::kAlive, 3));
   EXPECT_TRUE(a.ever_dead());
+}
+
+TEST(GossipSocket, AClosedConnectionIsNoticedWithoutWaitingForSilence) {
+  Node a("a", 1, kAnyPort, {});
+  {
+    Node b("b", 2, kAnyPort, {a->self().gossip_endpoint});
+    ASSERT_TRUE(a.sees("b", MemberState::kAlive, 2));
+    ASSERT_TRUE(b.sees("a", MemberState::kAlive, 1));
+    std::this_thread::sleep_for(500ms);  // until they have asked each other
+  }
+  ASSERT_TRUE(a.sees("b", MemberState::kDead, 2));
+  EXPECT_THAT(a->members().at(0).reason, HasSubstr("a connection to it closed"));
 }
 
 TEST(GossipSocket, ASuspectThatIsGoneIsFoundDead) {

@@ -1,6 +1,8 @@
-// Nodes with static membership on a simulated clock, over a network that loses, doubles, delays and
-// shuffles frames as one seed decides.
+// Nodes with Swim on a simulated clock, over a network that loses, doubles, delays and shuffles
+// frames as one seed decides. Frames really are encoded and decoded.
 #pragma once
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
@@ -10,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "actors/membership/static_membership.hpp"
+#include "actors/membership/swim.hpp"
 
 namespace penstock {
 
@@ -39,22 +41,29 @@ class SimulatedNetwork {
   }
 
   /// Starts (or restarts) what runs on `host`: a node named like it unless told otherwise.
-  StaticMembership& start(const std::string& host, Incarnation incarnation,
-                          std::vector<std::string> knocks_at, std::string node = "") {
-    StaticMembership::Options options;
-    for (const std::string& other : knocks_at) options.endpoints.push_back(endpoint_of(other));
-    options.seed = random_();
-    nodes_[host] = std::make_unique<StaticMembership>(
-        record(node.empty() ? host : node, incarnation, host), options,
-        StaticMembership::Network{
-            [this, host](const std::string& endpoint, std::vector<std::byte> f) {
-              send(host, endpoint, std::move(f));
-            }});
+  Swim& start(const std::string& host, Incarnation incarnation, std::vector<std::string> seeds,
+              std::string node = "") {
+    Swim::Options own = options;
+    for (const std::string& other : seeds) own.seeds.push_back(endpoint_of(other));
+    own.seed = random_();
+    Swim::Network network;
+    network.send = [this, host](const std::string& endpoint, const GossipFrame& frame) {
+      auto bytes = encode(frame);
+      const bool bulk = frame.body.index() > GossipBody(Nack{}).index();
+      if (!bulk) largest_news = std::max(largest_news, bytes.size());
+      send(host, endpoint, std::move(bytes));
+    };
+    nodes_[host] = std::make_unique<Swim>(record(node.empty() ? host : node, incarnation, host),
+                                          own, std::move(network));
     return *nodes_[host];
   }
   /// As kill -9: says nothing.
   void kill(const std::string& host) { nodes_.erase(host); }
-  StaticMembership& operator[](const std::string& host) { return *nodes_.at(host); }
+  /// As SIGSTOP until run on: hears nothing, does nothing, but what is sent to it waits.
+  void stop(const std::string& host) { stopped_.push_back(host); }
+  void go_on(const std::string& host) { std::erase(stopped_, host); }
+  Swim& operator[](const std::string& host) { return *nodes_.at(host); }
+  bool runs(const std::string& host) const { return nodes_.contains(host); }
   /// No frame passes between the two hosts, either way, until heal().
   void cut(const std::string& a, const std::string& b) { cuts_.push_back({a, b}); }
   void heal() { cuts_.clear(); }
@@ -65,7 +74,7 @@ class SimulatedNetwork {
       now = std::max(now, next);
       deliver_due();
       for (auto& [host, node] : nodes_)
-        if (node->next_tick() <= now) node->tick(now);
+        if (!stopped(host) && node->next_tick() <= now) node->tick(now);
     }
     now = end;
   }
@@ -83,14 +92,20 @@ class SimulatedNetwork {
 
   TimePoint now = TimePoint(1h);
   Faults faults;
+  Swim::Options options;
   std::uint64_t frames = 0;
   std::uint64_t frame_bytes = 0;
+  std::size_t largest_news = 0;  // of frames that carry rumours beside what they are for
 
  private:
   struct Frame {
     std::string endpoint;
     std::vector<std::byte> bytes;
   };
+
+  bool stopped(const std::string& host) const {
+    return std::find(stopped_.begin(), stopped_.end(), host) != stopped_.end();
+  }
 
   void send(const std::string& from, const std::string& endpoint, std::vector<std::byte> bytes) {
     ++frames;
@@ -110,21 +125,48 @@ class SimulatedNetwork {
     while (!under_way_.empty() && under_way_.begin()->first <= now) {
       const Frame frame = std::move(under_way_.begin()->second);
       under_way_.erase(under_way_.begin());
-      for (auto& [host, node] : nodes_)
-        if (endpoint_of(host) == frame.endpoint) node->receive(frame.bytes, now);
+      for (auto& [host, node] : nodes_) {
+        if (endpoint_of(host) != frame.endpoint) continue;
+        if (stopped(host))
+          under_way_.emplace(now + 1ms, frame);
+        else
+          node->receive(std::span<const std::byte>(frame.bytes), now);
+      }
     }
   }
 
   TimePoint next_event() {
     TimePoint next = under_way_.empty() ? TimePoint::max() : under_way_.begin()->first;
-    for (auto& [host, node] : nodes_) next = std::min(next, node->next_tick());
+    for (auto& [host, node] : nodes_)
+      if (!stopped(host)) next = std::min(next, node->next_tick());
     return next;
   }
 
   std::mt19937_64 random_;
-  std::map<std::string, std::unique_ptr<StaticMembership>> nodes_;
+  std::map<std::string, std::unique_ptr<Swim>> nodes_;
+  std::vector<std::string> stopped_;
   std::multimap<TimePoint, Frame> under_way_;
   std::vector<std::pair<std::string, std::string>> cuts_;
 };
+
+/// "b/20 alive" for each change since the last call.
+inline std::vector<std::string> said(Swim& membership) {
+  std::vector<std::string> result;
+  for (const MemberChange& change : membership.take_changes())
+    result.push_back(fmt::format("{}/{} {}", change.record.node, change.record.incarnation,
+                                 name_of(change.state)));
+  return result;
+}
+
+/// A frame as the node itself would send it.
+inline GossipFrame frame_of(const std::string& node, Incarnation incarnation,
+                            const std::string& host, GossipBody body = Gossip{}) {
+  const RecordPtr record = *store_record(encode(SimulatedNetwork::record(node, incarnation, host)));
+  GossipFrame frame;
+  frame.sender.who =
+      make_identity(node, incarnation, SimulatedNetwork::endpoint_of(host), record->digest);
+  frame.body = std::move(body);
+  return frame;
+}
 
 }  // namespace penstock

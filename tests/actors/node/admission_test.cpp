@@ -4,6 +4,8 @@
 
 #include <limits>
 
+#include "tests/actors/device/gpu_memory_double.hpp"
+
 namespace penstock {
 namespace {
 
@@ -13,7 +15,11 @@ class AdmissionTest : public testing::Test {
  protected:
   AdmissionTest() {
     rules.node = "here";
-    rules.knows_node = [](const std::string& name) { return name == "there"; };
+    rules.takes_work = [](const std::string& name) -> Result<void> {
+      if (name == "there") return {};
+      if (name == "leaving") return fail(ErrorCode::kDraining, "draining");
+      return fail(ErrorCode::kNotFound, "unknown");
+    };
     for (const auto& [name, bytes] : {std::pair{"big", 1000}, {"small", 100}}) {
       auto region = std::make_shared<Region>();
       region->name = name;
@@ -100,6 +106,11 @@ TEST_F(AdmissionTest, UnknownNodesRegionsAndTargetsAreRefusedByName) {
   EXPECT_EQ(refusal(spec({{0, 0, 1}}, {{"there", "x", 0}})), ErrorCode::kStaleRegion);
 }
 
+TEST_F(AdmissionTest, ADrainingNodeIsGivenNoNewWork) {
+  EXPECT_EQ(refusal(spec({{0, 0, 1}}, {{"there", "x", 0}, {"leaving", "x", 0}})),
+            ErrorCode::kDraining);
+}
+
 TEST_F(AdmissionTest, OneBadTargetRefusesAllAndHoldsNothing) {
   EXPECT_EQ(refusal(spec({{0, 0, 10}}, {{"there", "x", 0}, {"", "small", 0}, {"no", "x", 0}})),
             ErrorCode::kNotFound);
@@ -118,6 +129,60 @@ TEST_F(AdmissionTest, AScatterSharesOnePlan) {
 
 TEST_F(AdmissionTest, NothingToMoveFitsAnywhere) {
   EXPECT_TRUE(admit(spec({}, {{"there", "x", 0}}), rules, regions, now));
+}
+
+/// Regions on a GPU, beside those of the fixture.
+class GpuAdmission : public AdmissionTest {
+ protected:
+  GpuAdmission() {
+    for (const char* name : {"gpu", "gpu2"}) {
+      auto region = std::make_shared<Region>();
+      region->name = name;
+      region->bytes = 1000;
+      region->memory = std::make_shared<test::GpuMemoryDouble>(1000);
+      regions.publish(region);
+    }
+    rules.open_event = [this](int gpu, const std::string&) -> Result<std::shared_ptr<GpuEvent>> {
+      opened.push_back(gpu);
+      return fail(ErrorCode::kInvalidArgument, "no event of that GPU");
+    };
+  }
+  TransferSpec from_gpu(std::vector<TransferTarget> targets) {
+    TransferSpec s = spec({{0, 0, 10}, {10, 10, 10}}, std::move(targets));
+    s.region = "gpu";
+    return s;
+  }
+  std::vector<int> opened;
+};
+
+TEST_F(GpuAdmission, AWayBetweenNodesIsRefusedWhereBothRegionsAreHere) {
+  TransferSpec s = from_gpu({{"", "gpu2", 0}});
+  s.path = PathChoice::kStaged;
+  EXPECT_EQ(refusal(s), ErrorCode::kInvalidArgument);
+}
+
+TEST_F(GpuAdmission, WhatOnlyAKernelReadsIsNotLookedThroughForNeighbours) {
+  EXPECT_EQ(admit(from_gpu({{"", "gpu2", 0}}), rules, regions, now)->at(0).plan->chunks(), 2u);
+  EXPECT_EQ(admit(from_gpu({{"there", "x", 0}}), rules, regions, now)->at(0).plan->chunks(), 1u);
+  EXPECT_EQ(admit(from_gpu({{"there", "x", 0}, {"", "gpu2", 0}}), rules, regions, now)
+                ->at(0)
+                .plan->chunks(),
+            1u);
+}
+
+TEST_F(GpuAdmission, EventsBelongToRegionsOnAGpu) {
+  TransferSpec host = spec({{0, 0, 10}}, {{"there", "x", 0}});
+  host.start_after = std::string(64, 'e');
+  EXPECT_EQ(refusal(host), ErrorCode::kInvalidArgument);
+  EXPECT_TRUE(opened.empty());
+  TransferSpec remote = from_gpu({{"there", "x", 0}});
+  remote.record_event = std::string(64, 'e');
+  EXPECT_EQ(refusal(remote), ErrorCode::kInvalidArgument) << "there is nothing to record it behind";
+  EXPECT_TRUE(opened.empty());
+  TransferSpec broken = from_gpu({{"", "gpu2", 0}});
+  broken.start_after = std::string(64, 'e');
+  EXPECT_EQ(refusal(broken), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(opened, std::vector<int>{2});
 }
 
 }  // namespace

@@ -118,5 +118,24 @@ TEST_F(FirstContact, AMemberWithoutCardsEndsItsQuestionsAtTheirDeadline) {
   EXPECT_EQ(answers.at(1).error().code, ErrorCode::kPeerUnreachable);
 }
 
+TEST_F(PeerTest, NodesOneVersionApartTalkAtTheLowerOne) {
+  struct Case {
+    std::uint32_t ours, theirs, spoken;
+  };
+  for (const Case& each : {Case{kWireVersion, kWireVersion, kWireVersion},
+                           Case{kWireVersion, kWireVersion - 1, kWireVersion - 1},
+                           Case{kWireVersion - 1, kWireVersion, kWireVersion - 1},
+                           Case{kWireVersion, kWireVersion + 1, kWireVersion}}) {
+    our_version = each.ours;
+    their_version = each.theirs;
+    make({1}, 1);
+    sent.clear();
+    peer->start(now);
+    ASSERT_THAT(sent, testing::Not(IsEmpty()));
+    EXPECT_EQ(sent.back().message.version, each.spoken);
+    peer->close({ErrorCode::kPeerLeft, "gone"});
+  }
+}
+
 }  // namespace
 }  // namespace penstock

@@ -50,11 +50,13 @@ class PeerTest : public testing::Test {
     Peer::Options options;
     options.node = "a";
     options.incarnation = kOurs;
+    options.wire_version = our_version;
     for (std::size_t i = 0; i < our_cards.size(); ++i)
       options.devices.push_back({"gpu" + std::to_string(i), our_cards[i]});
     MemberRecord record;
     record.node = "b";
     record.incarnation = kTheirs;
+    record.wire_version = their_version;
     for (std::size_t i = 0; i < their_cards; ++i) {
       const auto nic = static_cast<std::uint16_t>(i);
       record.cards.push_back({"numa0", nic, "card", address("control" + std::to_string(i))});
@@ -208,6 +210,8 @@ class PeerTest : public testing::Test {
   std::string out_because;
   int ups = 0;
   int moves = 0;
+  std::uint32_t our_version = kWireVersion;
+  std::uint32_t their_version = kWireVersion;
   std::unique_ptr<Peer> peer;
 };
 

@@ -155,7 +155,8 @@ TEST(RefusedRequest, UnknownOpIsNamedWithTheKnownOnes) {
 TEST(RefusedRequest, UnknownKeyIsNamedWithTheKnownOnes) {
   json value = request(1, "allocate", {{"name", "a"}, {"byte", 1}});
   EXPECT_EQ(words(value),
-            "unknown key 'byte' in the request; known are v, id, op, name, bytes, device");
+            "unknown key 'byte' in the request; known are v, id, op, memory, gpu, export, name, "
+            "bytes, device");
 }
 
 TEST(RefusedRequest, KeyOfAnotherOperation) {
@@ -317,6 +318,46 @@ TEST(RefusedTransfer, BasesThatAreNotPairs) {
 TEST(RefusedTransfer, KeysOfAnotherLayout) {
   EXPECT_THAT(words(with_layout(with(ranges_layout(), "page_bytes", 1))),
               HasSubstr("unknown key 'page_bytes' in transfers[0].layout; known are kind, ranges"));
+}
+
+// -- memory of a GPU -----------------------------------------------------------------------------
+
+TEST(RefusedMemory, AGpuForHostMemory) {
+  EXPECT_THAT(words(request(1, "allocate", {{"name", "a"}, {"bytes", 1}, {"gpu", 0}})),
+              HasSubstr("memory: cuda"));
+}
+
+TEST(RefusedMemory, ANameForGpuMemoryOrAHandleForHostMemory) {
+  const json handle = blob<std::uint8_t>(Bytes(64, 7));
+  const json cuda = request(1, "register", {{"name", "a"}, {"bytes", 1}, {"memory", "cuda"}});
+  EXPECT_THAT(words(cuda), HasSubstr("ipc_handle of 64 bytes"));
+  EXPECT_THAT(words(with(cuda, "ipc_handle", blob<std::uint8_t>(Bytes(63, 7)))),
+              HasSubstr("ipc_handle of 64 bytes"));
+  EXPECT_THAT(words(with(with(cuda, "ipc_handle", handle), "shared_name", "/a")),
+              HasSubstr("shared_name"));
+  EXPECT_TRUE(decodes(with(cuda, "ipc_handle", handle)));
+  const json host = request(1, "register", {{"name", "a"}, {"bytes", 1}, {"shared_name", "/a"}});
+  EXPECT_THAT(words(with(host, "ipc_handle", handle)), HasSubstr("ipc_handle"));
+}
+
+TEST(RefusedMemory, ADescriptorWithoutItsSizeOrBesideAHandle) {
+  const json cuda = request(1, "register", {{"name", "a"}, {"bytes", 1}, {"memory", "cuda"}});
+  const json described = with(with(cuda, "descriptor", 5), "allocation_bytes", 4096);
+  EXPECT_TRUE(decodes(described));
+  EXPECT_THAT(words(with(cuda, "descriptor", 5)), HasSubstr("allocation_bytes"));
+  EXPECT_THAT(words(with(described, "ipc_handle", blob<std::uint8_t>(Bytes(64, 7)))),
+              HasSubstr("ipc_handle"));
+  EXPECT_THAT(
+      words(request(1, "allocate", {{"name", "a"}, {"bytes", 1}, {"export", "descriptor"}})),
+      HasSubstr("memory: cuda"));
+}
+
+TEST(RefusedTransfer, AnEventOfAnotherLengthAndAWayThatIsNone) {
+  EXPECT_THAT(words(with_spec("start_after", blob<std::uint8_t>(Bytes(8, 1)))),
+              HasSubstr("start_after"));
+  EXPECT_THAT(words(with_spec("record_event", blob<std::uint8_t>(Bytes(65, 1)))),
+              HasSubstr("record_event"));
+  EXPECT_THAT(words(with_spec("path", "nvlink")), HasSubstr("gpudirect"));
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ TransferResult failed_result() {
   result.bytes = 4096;
   result.writes = 2;
   result.elapsed_us = 1234;
-  result.path = "fabric";
+  result.path = "direct";
   result.cards = {{"eth0", {4096, 2}}};
   result.error = {ErrorCode::kPeerLeft, "b left"};
   result.landed = {0, 8192, 4096};

@@ -56,6 +56,28 @@ TEST(DecodeRequest, Register) {
   EXPECT_EQ(body.device, "");
 }
 
+TEST(DecodeRequest, MemoryOfAGpu) {
+  auto allocate = sample<AllocateRequest>("allocate_cuda");
+  EXPECT_EQ(allocate.memory, MemoryKind::kCuda);
+  EXPECT_EQ(allocate.gpu, 3u);
+  EXPECT_EQ(sample<AllocateRequest>("allocate").memory, MemoryKind::kHost);
+  EXPECT_FALSE(sample<AllocateRequest>("allocate").gpu);
+  auto body = sample<RegisterRequest>("register_cuda");
+  EXPECT_EQ(body.memory, MemoryKind::kCuda);
+  EXPECT_EQ(body.ipc_handle, std::string(64, '\7'));
+  EXPECT_EQ(body.offset, 512u);
+  EXPECT_EQ(body.shared_name, "");
+}
+
+TEST(DecodeRequest, TheWayAndTheEventsOfATransfer) {
+  auto full = sample<TransferRequest>("transfer_full");
+  EXPECT_EQ(full.transfers.at(0).path, PathChoice::kStaged);
+  EXPECT_EQ(full.transfers.at(0).start_after, std::string(64, '\1'));
+  EXPECT_EQ(full.transfers.at(0).record_event, std::string(64, '\2'));
+  EXPECT_EQ(full.transfers.at(1).path, PathChoice::kAuto);
+  EXPECT_EQ(full.transfers.at(1).start_after, "");
+}
+
 TEST(DecodeRequest, Release) {
   auto body = sample<ReleaseRequest>("release");
   EXPECT_EQ(body.name, "kv");

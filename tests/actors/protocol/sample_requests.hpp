@@ -71,6 +71,9 @@ inline nlohmann::json full_spec() {
   spec["weight"] = 10;
   spec["key"] = "request-81/layer-3";
   spec["notify"] = blob<std::uint8_t>({0, 255, 10});
+  spec["path"] = "staged";
+  spec["start_after"] = blob<std::uint8_t>(Bytes(64, 1));
+  spec["record_event"] = blob<std::uint8_t>(Bytes(64, 2));
   return spec;
 }
 
@@ -95,6 +98,15 @@ inline std::vector<Sample> sample_requests() {
                             {"offset", 4096},
                             {"bytes", 65536},
                             {"device", ""}})},
+      {"allocate_cuda",
+       request(2, "allocate",
+               {{"name", "kv"}, {"bytes", 1 << 30}, {"memory", "cuda"}, {"gpu", 3}})},
+      {"register_cuda", request(3, "register",
+                                {{"name", "mine"},
+                                 {"memory", "cuda"},
+                                 {"ipc_handle", blob<std::uint8_t>(Bytes(64, 7))},
+                                 {"offset", 512},
+                                 {"bytes", 65536}})},
       {"release", request(4, "release", {{"name", "kv"}, {"force", true}})},
       {"regions", request(5, "regions")},
       {"nodes", request(6, "nodes")},
@@ -114,6 +126,8 @@ inline std::vector<Sample> sample_requests() {
                {{"region", "kv"}, {"page_bytes", 4096}, {"offset", 64}, {"bytes", 8192}})},
       {"subscribe",
        request(16, "subscribe", {{"topics", {"transfers", "notify", "members"}}, {"since", 0}})},
+      {"drain", request(17, "drain", {{"node", "b"}, {"deadline_ms", 60000}})},
+      {"remove", request(18, "remove", {{"node", "c"}, {"force", true}})},
   };
 }
 

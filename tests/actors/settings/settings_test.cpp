@@ -137,6 +137,15 @@ log:
   EXPECT_EQ(settings.log.level, "debug");
 }
 
+TEST_F(ConfigurationFile, LabelsAreNamesWithValues) {
+  const Settings settings = accepted("node:\n  labels: {rack: r7, zone: a}\n");
+  EXPECT_EQ(settings.node.labels,
+            (std::map<std::string, std::string>{{"rack", "r7"}, {"zone", "a"}}));
+  EXPECT_THAT(error_of("node:\n  labels: [a]\n"), HasSubstr("2: node.labels"));
+  EXPECT_THAT(error_of("node:\n  labels: {rack: " + std::string(64, 'x') + "}\n"),
+              HasSubstr("63 characters"));
+}
+
 TEST_F(ConfigurationFile, IsOverriddenByTheEnvironmentAndThatByFlags) {
   const std::string text = "log: {level: debug}\ncaf: {threads: 2}\nlimits: {regions: 3}\n";
   const auto settings =
@@ -229,7 +238,8 @@ TEST_F(ConfigurationFile, ValuesThatContradictEachOtherAreNamedTogether) {
             "2: fabric.max_chunk_bytes 9437184 is more than fabric.link_window_bytes 8388608");
   EXPECT_THAT(error_of("timeouts:\n  grace_max_ms: 1\n"),
               HasSubstr("2: timeouts.grace_min_ms 250 is more than timeouts.grace_max_ms 1"));
-  EXPECT_THAT(error_of("gossip:\n  dead_after_ms: 499\n"), HasSubstr("gossip.heartbeat_ms"));
+  EXPECT_THAT(error_of("gossip:\n  probe_timeout_ms: 201\n"), HasSubstr("gossip.period_ms 200"));
+  EXPECT_THAT(error_of("gossip:\n  period_ms: 1001\n"), HasSubstr("gossip.suspicion_ms 1000"));
 }
 
 TEST_F(ConfigurationFile, HostWithAPortInsideIsRefusedWhereOnlyAHostIsWanted) {

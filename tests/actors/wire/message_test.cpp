@@ -43,12 +43,14 @@ std::vector<Message> one_of_each() {
                   "note",
                   "gpu3",
                   16,
-                  InlineBytes{{std::byte{7}, std::byte{0}}}};
+                  InlineBytes{{std::byte{7}, std::byte{0}}},
+                  true};
   return {message(Question(Hello{"node-a", devices})),
           message(Question(open)),
           message(Question(Fin{5, "gpu1"})),
           message(Question(Fence{5, "gpu1", {{2, 3}, {65535, 0xffffffff}}, false})),
           message(Question(Revoke{"kv", 8})),
+          message(Question(DrainNode{60000})),
           message(Answer(HelloOk{devices})),
           message(Answer(OpenOk{"gpu1", 0u, 4, 1ull << 33, keys})),
           message(Answer(OpenOk{"gpu1", std::nullopt, 4, 1ull << 33, {}})),
@@ -56,13 +58,17 @@ std::vector<Message> one_of_each() {
           message(Answer(Fenced{devices[0].cards, keys})),
           message(Answer(AlreadyDone{})),
           message(Answer(Revoked{})),
+          message(Answer(DrainBegun{})),
           message(Answer(Refused{{ErrorCode::kStaleRegion, "region 'kv' is gone"}})),
           message(Answer(OpenOk{"gpu1",
                                 std::nullopt,
                                 4,
                                 1ull << 33,
                                 {},
-                                LentStaging{262144, {{5, 0}, {0xffffffff, 1ull << 40}}, keys}}))};
+                                LentStaging{262144, {{5, 0}, {0xffffffff, 1ull << 40}}, keys},
+                                true,
+                                true})),
+          message(Answer(Fenced{{}, {}, LentStaging{4096, {{1, 2}}, keys}}))};
 }
 
 std::vector<std::byte> bytes_of(std::initializer_list<int> values) {
@@ -136,31 +142,42 @@ TEST(Message, EveryFieldOfTheOtherKindsArrives) {
   const Revoke revoke = std::get<Revoke>(question_at(4));
   EXPECT_EQ(revoke.region, "kv");
   EXPECT_EQ(revoke.epoch, 8u);
-  EXPECT_EQ(std::get<HelloOk>(answer_at(5)).devices.size(), 2u);
-  const OpenOk ok = std::get<OpenOk>(answer_at(6));
+  EXPECT_EQ(std::get<HelloOk>(answer_at(6)).devices.size(), 2u);
+  const OpenOk ok = std::get<OpenOk>(answer_at(7));
   EXPECT_EQ(ok.device, "gpu1");
   EXPECT_EQ(ok.immediate, 0u);
   EXPECT_EQ(ok.epoch, 4u);
   EXPECT_EQ(ok.region_bytes, 1ull << 33);
   EXPECT_EQ(ok.keys.at(0).base, 1ull << 47);
   EXPECT_EQ(ok.keys.at(0).key, ~0ull);
-  EXPECT_EQ(std::get<OpenOk>(answer_at(7)).immediate, std::nullopt);
-  const Fenced fenced = std::get<Fenced>(answer_at(9));
+  EXPECT_EQ(std::get<OpenOk>(answer_at(8)).immediate, std::nullopt);
+  const Fenced fenced = std::get<Fenced>(answer_at(10));
   EXPECT_EQ(fenced.cards.size(), 2u);
   EXPECT_EQ(fenced.keys.at(1).nic, 3);
-  const Refused refused = std::get<Refused>(answer_at(12));
+  const Refused refused = std::get<Refused>(answer_at(14));
   EXPECT_EQ(refused.error.code, ErrorCode::kStaleRegion);
   EXPECT_EQ(refused.error.message, "region 'kv' is gone");
 }
 
+TEST(Message, FieldsThatAnOlderVersionDoesNotHaveKeepTheirDefaults) {
+  auto open = decode_message(
+      question(1, 1, {0x9d, 5, 0xa1, 'r', 0, 1, 0, 0, 0, 0, 0xa0, 0xa0, 0xa0, 0, 0xc4, 0}));
+  ASSERT_TRUE(open) << open.error().message;
+  EXPECT_FALSE(std::get<Open>(std::get<Question>(open->body)).staged);
+  const auto written = decode_message(*encode(one_of_each()[1]));
+  EXPECT_TRUE(std::get<Open>(std::get<Question>(written->body)).staged);
+}
+
 TEST(Message, FieldsThatANewerVersionAddedAreIgnored) {
-  // Fin{5, "g"} with a third field, in a message of version 2 with a sixth one.
-  auto bytes = question(2, 2, {0x93, 5, 0xa1, 'g', 0x81, 1, 2});
-  bytes[0] = static_cast<std::byte>(0x96);
-  bytes.push_back(static_cast<std::byte>(0xc0));
-  auto back = decode_message(bytes);
-  ASSERT_TRUE(back) << back.error().message;
-  EXPECT_EQ(std::get<Fin>(std::get<Question>(back->body)).device, "g");
+  // Fin{5, "g"} with a third field, in a message with a sixth one.
+  for (int version = kWireVersion - 1; version <= static_cast<int>(kWireVersion) + 1; ++version) {
+    auto bytes = question(version, 2, {0x93, 5, 0xa1, 'g', 0x81, 1, 2});
+    bytes[0] = static_cast<std::byte>(0x96);
+    bytes.push_back(static_cast<std::byte>(0xc0));
+    auto back = decode_message(bytes);
+    ASSERT_TRUE(back) << back.error().message;
+    EXPECT_EQ(std::get<Fin>(std::get<Question>(back->body)).device, "g");
+  }
 }
 
 TEST(Message, AnUnknownKindIsAnErrorThatNamesIt) {
@@ -170,7 +187,7 @@ TEST(Message, AnUnknownKindIsAnErrorThatNamesIt) {
 }
 
 TEST(Message, AVersionTooFarAwayIsRefusedAsSuchWhateverFollows) {
-  for (const int version : {0, 3, 100}) {
+  for (const int version : {0, static_cast<int>(kWireVersion) + 2, 100}) {
     auto back = decode_message(question(version, 77, {0xc0}));
     ASSERT_FALSE(back);
     EXPECT_THAT(back.error().message, HasSubstr("version " + std::to_string(version)));

@@ -47,6 +47,18 @@ TEST(Sizes, WhatIsNoSizeIsRefused) {
   }
 }
 
+TEST(Durations, AreSecondsUnlessAUnitSaysOtherwise) {
+  EXPECT_EQ(parse_duration_ms("60"), 60000u);
+  EXPECT_EQ(parse_duration_ms("60s"), 60000u);
+  EXPECT_EQ(parse_duration_ms("0.5s"), 500u);
+  EXPECT_EQ(parse_duration_ms("1500ms"), 1500u);
+  EXPECT_EQ(parse_duration_ms("2m"), 120000u);
+  EXPECT_EQ(parse_duration_ms("1h"), 3600000u);
+  for (auto text : {"", "s", "-1s", "1d", "1 s", "1.2.3s", "99999999999999999h"}) {
+    EXPECT_THAT(refusal([&] { parse_duration_ms(text); }), HasSubstr("is no duration")) << text;
+  }
+}
+
 TEST(Sizes, ReadBackWell) {
   EXPECT_EQ(format_bytes(0), "0 B");
   EXPECT_EQ(format_bytes(1023), "1023 B");

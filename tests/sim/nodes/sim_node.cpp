@@ -7,16 +7,19 @@ namespace penstock::sim {
 namespace {
 
 constexpr const char* kDevice = "numa0";
+constexpr int kGpu = 0;
 
 class LentMemory final : public RegionMemory {
  public:
-  explicit LentMemory(std::span<std::byte> bytes) : bytes_(bytes) {}
-  MemoryKind kind() const override { return MemoryKind::kHost; }
+  LentMemory(std::span<std::byte> bytes, bool on_gpu) : bytes_(bytes), on_gpu_(on_gpu) {}
+  MemoryKind kind() const override { return on_gpu_ ? MemoryKind::kCuda : MemoryKind::kHost; }
+  int gpu() const override { return on_gpu_ ? kGpu : -1; }
   std::span<std::byte> bytes() const override { return bytes_; }
   const std::string& shared_name() const override { return name_; }
 
  private:
   std::span<std::byte> bytes_;
+  bool on_gpu_;
   std::string name_;
 };
 
@@ -58,6 +61,11 @@ SimNode::SimNode(Wire& wire, SimNodeOptions options, SimNodeObserver observer)
   options_.outbound.device = kDevice;
   options_.inbound.device = kDevice;
   if (options_.slot_bytes > 0) open_staging();
+  if (options_.on_gpu) {
+    auto mover = std::make_shared<LateMover>(wire_.network, options_.mover);
+    mover_ = mover.get();
+    commands_.push_back(UseMover{kGpu, std::move(mover)});
+  }
   outbound_ = std::make_unique<Outbound>(options_.outbound, outbound_port());
   inbound_ = std::make_unique<Inbound>(options_.inbound, shared_cards_, regions_, staging_,
                                        inbound_port());
@@ -78,16 +86,22 @@ SimNode::~SimNode() {
 
 // -- clients and members -------------------------------------------------------------------------
 
-std::shared_ptr<Region> SimNode::make_region(const std::string& name, std::span<std::byte> memory) {
+std::shared_ptr<Region> SimNode::make_region(const std::string& name, std::span<std::byte> memory,
+                                             bool on_gpu) {
   auto region = std::make_shared<Region>();
   region->name = name;
   region->device = kDevice;
   region->bytes = memory.size();
-  region->memory = std::make_shared<LentMemory>(memory);
+  region->memory = std::make_shared<LentMemory>(memory, on_gpu);
   auto local = std::make_shared<RegisteredMemory>();
   local->memory = region->memory;
   std::vector<std::shared_ptr<MemoryRegistration>> exported;
   for (Nic* nic : nics_) {
+    if (on_gpu) {
+      local->registrations.push_back(nullptr);
+      exported.push_back(nullptr);
+      continue;
+    }
     local->registrations.push_back(std::move(*nic->register_memory(memory)));
     exported.push_back(std::move(*nic->register_memory(memory)));
   }
@@ -96,13 +110,13 @@ std::shared_ptr<Region> SimNode::make_region(const std::string& name, std::span<
 }
 
 void SimNode::add_region(const std::string& name, std::span<std::byte> memory) {
-  regions_.publish(make_region(name, memory));
+  regions_.publish(make_region(name, memory, options_.on_gpu));
 }
 
 void SimNode::open_staging() {
   const std::uint64_t bytes = options_.slot_bytes;
   staging_memory_.resize((options_.send_slots + options_.lent_slots) * bytes);
-  auto region = make_region(".staging", staging_memory_);
+  auto region = make_region(".staging", staging_memory_, false);
   commands_.push_back(UseStaging{region->local(), bytes, options_.send_slots});
   staging_ = std::make_shared<StagingPool>(std::move(region), bytes, options_.send_slots * bytes,
                                            options_.lent_slots);
@@ -406,7 +420,7 @@ void SimNode::settle(const std::shared_ptr<PeerActor>& actor) {
   }
   for (auto& [sequence, question] : std::exchange(actor->questions, {})) {
     std::vector<LinkId> links;
-    if (const auto* open = std::get_if<Open>(&question); open && open->pack_slots > 0)
+    if (const auto* open = std::get_if<Open>(&question); open && takes_slots(*open))
       if (const auto cards = actor->peer->links(0, open->initiator_device, now()))
         for (const auto& card : *cards) links.push_back(card.link);
     to_device([this, actor, sequence = sequence, question = std::move(question),
@@ -507,6 +521,7 @@ std::size_t SimNode::step() {
 void SimNode::crash() {
   crashed_ = true;
   for (LateNic* nic : late_nics_) nic->bury();
+  if (mover_ != nullptr) mover_->die();
 }
 
 }  // namespace penstock::sim

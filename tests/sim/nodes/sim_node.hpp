@@ -16,6 +16,7 @@
 #include "actors/device/region_table.hpp"
 #include "actors/nic/card_health.hpp"
 #include "actors/peer/peer.hpp"
+#include "tests/sim/late_mover.hpp"
 #include "tests/sim/late_nic.hpp"
 #include "transport/poller/poller.hpp"
 
@@ -37,6 +38,9 @@ struct SimNodeOptions {
   std::uint64_t slot_bytes = 1024;
   std::uint64_t send_slots = 4;
   std::uint64_t lent_slots = 12;
+  /// Regions are in memory of a GPU that no card reaches.
+  bool on_gpu = false;
+  LateMoverOptions mover;
   std::chrono::milliseconds release_look{20};
 };
 
@@ -100,7 +104,8 @@ class SimNode {
   void asked(const std::shared_ptr<PeerActor>& actor, std::uint64_t sequence, Question question);
   void to_owner(PeerActor& actor, std::uint64_t sequence, Question question,
                 std::vector<LinkId> links);
-  std::shared_ptr<Region> make_region(const std::string& name, std::span<std::byte> memory);
+  std::shared_ptr<Region> make_region(const std::string& name, std::span<std::byte> memory,
+                                      bool on_gpu);
   void open_staging();
   void settle(const std::shared_ptr<PeerActor>& actor);
   void schedule();
@@ -123,6 +128,7 @@ class SimNode {
   bool crashed_ = false;
   std::vector<Nic*> nics_;
   std::vector<LateNic*> late_nics_;
+  LateMover* mover_ = nullptr;
   std::unique_ptr<PollerLoop> poller_;
   std::deque<PollerCommand> commands_;
   std::vector<std::byte> staging_memory_;

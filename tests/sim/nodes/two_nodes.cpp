@@ -63,6 +63,8 @@ void TwoNodes::start(std::size_t side, Incarnation incarnation) {
   options.nic.failure_chance = weather_.failure_chance;
   options.nic.max_chunk_bytes = 1024;
   options.cards = weather_.cards[side];
+  options.on_gpu = weather_.on_gpu[side];
+  options.mover.failure_chance = weather_.move_failure_chance;
   options.poller.card_stall = 40ms;
   options.poller.card_window_bytes = 4096;
   options.poller.link_window_bytes = 2048;
@@ -135,7 +137,8 @@ void TwoNodes::begin(std::size_t side) {
   moved.id = next_id_++;
   moved.side = side;
   moved.initiator = &node;
-  moved.write = network_.chance(0.7);
+  const bool staged = !copy && (weather_.on_gpu[0] || weather_.on_gpu[1]);
+  moved.write = network_.chance(0.7) || staged;
   moved.notify = network_.chance(0.3);
   moved.source = moved.write ? local_store : remote_store;
   moved.destination = moved.write ? remote_store : local_store;
@@ -162,6 +165,7 @@ void TwoNodes::begin(std::size_t side) {
   }
   admitted.lane = network_.chance(0.3) ? Lane::kUrgent : Lane::kBulk;
   admitted.packing = static_cast<PackingMode>(below(3));
+  if (staged && network_.chance(0.3)) admitted.path = PathChoice::kStaged;
   admitted.weight = static_cast<std::uint32_t>(1 + below(5));
   if (moved.notify) admitted.notify = "word";
   const bool hurried = network_.chance(weather_.short_deadline_chance);

@@ -30,6 +30,8 @@ struct Weather {
   bool crash = false;           // node b ends and comes back as another incarnation
   bool releases = false;        // regions are taken away by force
   FenceKind fence = FenceKind::kReopenInbound;
+  std::array<bool, 2> on_gpu{false, false};  // regions in memory that no card reaches
+  double move_failure_chance = 0;            // of a copy to or from a slot there
 };
 
 class TwoNodes {

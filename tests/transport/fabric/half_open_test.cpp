@@ -70,5 +70,33 @@ TEST(HalfOpen, AListenerOnAnyAddressEndsWithWhatItAccepted) {
   ::close(client);
 }
 
+TEST(HalfOpen, OnlyTheConnectionsOfThisCardToThisPeerAreShutDown) {
+  Listener gone("127.0.0.1"), staying("127.0.0.1");
+  ASSERT_TRUE(gone.good && staying.good);
+  const auto connect_from = [](const char* host, const Listener& to) {
+    const int client = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in from{};
+    from.sin_family = AF_INET;
+    ::inet_pton(AF_INET, host, &from.sin_addr);
+    EXPECT_EQ(::bind(client, reinterpret_cast<sockaddr*>(&from), sizeof from), 0);
+    EXPECT_EQ(::connect(client, reinterpret_cast<const sockaddr*>(&to.address), sizeof to.address),
+              0);
+    return client;
+  };
+  const auto hung_up = [](int client) {
+    char byte = 0;
+    return ::recv(client, &byte, 1, MSG_DONTWAIT) == 0;
+  };
+  const int ours = connect_from("127.0.0.1", gone);
+  const int to_another_peer = connect_from("127.0.0.1", staying);
+  const int of_another_card = connect_from("127.0.0.2", gone);
+  const Listener card("127.0.0.1");  // whatever its port
+  EXPECT_EQ(shut_down_connected(card.fabric_address(), gone.fabric_address()), 1u);
+  EXPECT_TRUE(hung_up(ours));
+  EXPECT_FALSE(hung_up(to_another_peer));
+  EXPECT_FALSE(hung_up(of_another_card));
+  for (const int client : {ours, to_another_peer, of_another_card}) ::close(client);
+}
+
 }  // namespace
 }  // namespace penstock

@@ -1,0 +1,3 @@
+#!/bin/bash
+# What the copy kernel reaches beside the driver's own copies.
+gpu_bench --json "$RESULTS/kernels.json"
