@@ -43,7 +43,9 @@ def connect(folder):
     for role in ("source", "destination"):
         ends.append(End(["nixl_end.py", "UCX", "thread", "prepared", role],
                         pathlib.Path(folder) / f"{role}.log"))
-    descriptions = [each.ask("open", OPEN_S, memory="cuda", bytes=REGION) for each in ends]
+    for each in ends:
+        each.send("open", memory="cuda", bytes=REGION)
+    descriptions = [each.receive(OPEN_S) for each in ends]
     ends[0].ask("fill", OPEN_S, seed=FILL_SEED)
     ends[0].ask("connect", CONNECT_S, **descriptions[1])
     ends[1].ask("connect", CONNECT_S, **descriptions[0])

@@ -42,7 +42,15 @@ scripts() {
   { select_files '\.sh$|^\.ci/run$|^dev$' || true; } | xargs -r -d '\n' shellcheck
 }
 
+# Skipped where what it needs is not there: it comes from PyPI.
+manifests() {
+  local status=0
+  python3 "$here/manifests.py" || status=$?
+  [ "$status" = 0 ] || [ "$status" = 77 ]
+}
+
 check "clang-format" formatted
+check "kubernetes manifests" manifests
 check "shellcheck" scripts
 check "layering" "$here/layering.sh"
 check "layering refuses what it should" "$here/layering_test.sh"

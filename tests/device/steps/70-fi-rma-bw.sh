@@ -6,10 +6,10 @@
 export LD_LIBRARY_PATH=$BUNDLE/lib-hmem:$LD_LIBRARY_PATH
 status=0
 for bytes in 4096 65536 1048576; do
-  common=(-p shm -D cuda -o write -e rdm -S "$bytes" -I 1000)
-  timeout 60 fi_rma_bw "${common[@]}" >"$RESULTS/fi-rma-bw-$bytes.server.txt" 2>&1 &
+  common=(-p shm -D cuda -o write -e rdm -S "$bytes" -I 1000 -E)
+  timeout 20 fi_rma_bw "${common[@]}" >"$RESULTS/fi-rma-bw-$bytes.server.txt" 2>&1 &
   sleep 1
-  timeout 60 fi_rma_bw "${common[@]}" 127.0.0.1 >"$RESULTS/fi-rma-bw-$bytes.txt" 2>&1 || status=1
+  timeout 20 fi_rma_bw "${common[@]}" 127.0.0.1 >"$RESULTS/fi-rma-bw-$bytes.txt" 2>&1 || status=1
   wait $! || status=1
   tail -n 2 "$RESULTS/fi-rma-bw-$bytes.txt"
 done
