@@ -1,6 +1,8 @@
 #include "transport/poller/poller_thread.hpp"
 
 #include <pthread.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -23,6 +25,15 @@ constexpr auto kSpinWithoutWaitObject = std::chrono::milliseconds(20);
 void refuse_cancellation() {
   pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);
   pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, nullptr);
+}
+
+/// A polling thread without a core of its own gives way to the actors that it shares one with: they
+/// need little, but what they do not get soon, urgent transfers wait for. On 2 busy cores the p99
+/// of a 4 KiB transfer beside bulk was 10 to 11 ms without this and 5 to 8 ms with it.
+void give_way() {
+  constexpr int kNicer = 5;
+  const auto self = static_cast<id_t>(gettid());
+  setpriority(PRIO_PROCESS, self, getpriority(PRIO_PROCESS, self) + kNicer);
 }
 
 void name_thread(const std::string& name) {
@@ -72,6 +83,7 @@ PollerThread::~PollerThread() {
 void PollerThread::run(const Poller::Thread& setup, std::promise<Result<void>> opened) {
   name_thread(setup.name);
   refuse_cancellation();
+  if (setup.cpus.empty()) give_way();
   auto result = open_devices(setup);
   pthread_getcpuclockid(pthread_self(), &cpu_clock_);
   // On this thread: libfabric objects are closed where they were used.
