@@ -54,9 +54,9 @@ Added<T> added(T& value) {
   return {value};
 }
 template <class T>
-inline constexpr bool is_added = false;
+inline constexpr bool kIsAdded = false;
 template <class T>
-inline constexpr bool is_added<Added<T>> = true;
+inline constexpr bool kIsAdded<Added<T>> = true;
 
 class ArchiveWriter {
  public:
@@ -157,7 +157,7 @@ class ArchiveReader {
 
   template <class... Fields>
   void operator()(Fields&&... values) {
-    constexpr std::size_t kRequired = (std::size_t{!is_added<Fields>} + ... + 0);
+    constexpr std::size_t kRequired = (std::size_t{!kIsAdded<Fields>} + ... + 0);
     if (object_.type != msgpack::type::ARRAY) return refuse("expected an array");
     const msgpack::object_array& array = object_.via.array;
     if (array.size < kRequired)
