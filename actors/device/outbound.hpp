@@ -232,8 +232,9 @@ class Outbound {
     };
     std::optional<Incarnation> up;
     Queue lanes[2];
+    bool opening = false;  // its waiting transfers are being opened right now
     bool idle() const {
-      return !up && std::ranges::all_of(lanes, [](const Queue& queue) {
+      return !up && !opening && std::ranges::all_of(lanes, [](const Queue& queue) {
         return queue.waiting.empty() && queue.open == 0;
       });
     }

@@ -91,6 +91,9 @@ Outbound::Node::Queue& Outbound::queue_of(const Transfer& transfer) {
 }
 
 void Outbound::open_waiting(Node& node, TimePoint now) {
+  // A transfer that ends while it is opened calls this again: the loop below it goes on, whatever
+  // the number of those that wait.
+  if (std::exchange(node.opening, true)) return;
   for (auto& queue : node.lanes) {
     while (node.up && queue.open < options_.open_per_node && !queue.waiting.empty()) {
       Transfer& transfer = transfers_.at(*queue.waiting.begin());
@@ -101,6 +104,7 @@ void Outbound::open_waiting(Node& node, TimePoint now) {
       open(transfer, now);
     }
   }
+  node.opening = false;
 }
 
 void Outbound::open(Transfer& transfer, TimePoint now) {

@@ -21,13 +21,14 @@ void Region::set_registered(std::shared_ptr<const RegisteredMemory> local,
   std::lock_guard lock(mutex_);
   local_.swap(local);
   exported_.swap(exported);
+  no_card_reaches_ = std::none_of(exported_.begin(), exported_.end(),
+                                  [](const auto& registration) { return registration != nullptr; });
 }
 
 bool Region::needs_staging() const {
   if (!on_gpu()) return false;
   std::lock_guard lock(mutex_);
-  return std::none_of(exported_.begin(), exported_.end(),
-                      [](const auto& registration) { return registration != nullptr; });
+  return no_card_reaches_;
 }
 
 void Region::void_key(std::size_t nic) { set_key(nic, nullptr); }

@@ -51,6 +51,9 @@ struct Region {
   mutable std::mutex mutex_;
   std::shared_ptr<const RegisteredMemory> local_;
   std::vector<std::shared_ptr<MemoryRegistration>> exported_;
+  // As it was registered: a key that is being renewed is missing for a moment, and no reason to
+  // stage.
+  bool no_card_reaches_ = true;
 };
 
 /// What to say when region.memory->lost().

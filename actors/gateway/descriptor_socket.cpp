@@ -18,6 +18,7 @@ namespace {
 
 /// Old descriptors are looked for so often.
 constexpr int kLookMs = 5000;
+constexpr int kPauseMs = 100;
 
 /// Receives one whole record and the descriptor beside it, if there is one.
 bool receive(int connection, DescriptorRecord& record, GpuDescriptor& descriptor) {
@@ -116,9 +117,11 @@ DescriptorSocket::~DescriptorSocket() {
 void DescriptorSocket::run() {
   pthread_setname_np(pthread_self(), "ps-descriptor");
   for (;;) {
-    std::vector<pollfd> watched{{bell_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
+    // Without descriptors left a connection cannot be taken, and would wake us again at once.
+    const short wanted = std::exchange(cannot_take_, false) ? 0 : POLLIN;
+    std::vector<pollfd> watched{{bell_.get(), POLLIN, 0}, {listener_.get(), wanted, 0}};
     for (const GpuDescriptor& each : connections_) watched.push_back({each.get(), POLLIN, 0});
-    ::poll(watched.data(), watched.size(), kLookMs);
+    ::poll(watched.data(), watched.size(), wanted != 0 ? kLookMs : kPauseMs);
     if (watched[0].revents != 0) return;
     std::vector<GpuDescriptor> left;
     for (std::size_t i = 0; i < connections_.size(); ++i)
@@ -133,6 +136,7 @@ void DescriptorSocket::run() {
 void DescriptorSocket::take_connection() {
   GpuDescriptor connection(
       ::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  cannot_take_ = connection.get() < 0 && (errno == EMFILE || errno == ENFILE);
   if (connection.get() < 0 || connections_.size() >= options_.connections ||
       !may_connect(connection.get()))
     return;

@@ -82,6 +82,7 @@ class DescriptorSocket {
   GpuDescriptor listener_;
   GpuDescriptor bell_;                      // readable when the thread is to end
   std::vector<GpuDescriptor> connections_;  // the thread's
+  bool cannot_take_ = false;                // the thread's: for lack of descriptors
   std::mutex mutex_;
   Store given_;
   Store offered_;

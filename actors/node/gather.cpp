@@ -29,7 +29,10 @@ void gather(caf::event_based_actor& self, const NodeChildren& children,
               gathered->devices[d] = snapshot;
               answered();
             },
-            [=](const caf::error&) { answered(); });
+            [=](const caf::error&) {
+              ++gathered->unanswered;
+              answered();
+            });
     gathered->nics[d].resize(children.nics[d].size());
     for (std::size_t n = 0; n < children.nics[d].size(); ++n) {
       ++*waiting;

@@ -188,7 +188,6 @@ class NodeActor : public caf::event_based_actor {
   }
 
   void handle(const ClientId& client, std::uint64_t id, const TransferRequest& request) {
-    if (drain_) return refuse(client, id, draining_error());
     const TimePoint now = Clock::now();
     const AdmissionRules rules{setup_.node, setup_.plan, setup_.default_deadline,
                                [this](const std::string& name) { return takes_work(name); },
@@ -204,6 +203,7 @@ class NodeActor : public caf::event_based_actor {
       fresh += checked->size();
       admitted[i] = std::move(*checked);
     }
+    if (drain_ && fresh > 0) return refuse(client, id, draining_error());
     if (ledger_.in_flight() + fresh > setup_.transfers_in_flight)
       return refuse(client, id,
                     {ErrorCode::kResourceExhausted,
@@ -545,7 +545,9 @@ class NodeActor : public caf::event_based_actor {
     gather(*this, children_, [this](const Gathered& gathered) {
       std::size_t inbound = 0;
       for (const auto& device : gathered.devices) inbound += device.inbound;
-      const auto next = drain_->look(ledger_.in_flight() > 0 || inbound > 0, Clock::now());
+      // A device that does not answer may be doing anything.
+      const bool busy = ledger_.in_flight() > 0 || inbound > 0 || gathered.unanswered > 0;
+      const auto next = drain_->look(busy, Clock::now());
       if (next == Drain::Next::kShut) refuse_opens();
       if (next != Drain::Next::kDone) return tell_at(this, Clock::now() + kDrainLook, DrainCheck{});
       if (drained_) drained_->deliver(true);

@@ -15,6 +15,7 @@ namespace penstock {
 struct Gathered {
   std::vector<DeviceSnapshot> devices;
   std::vector<std::vector<NicHealth>> nics;
+  std::size_t unanswered = 0;  // devices that did not answer in time: theirs is empty
 };
 
 /// {"devices":[{name, cards:[...]}], "transfers":{"queued","running","inbound"}}

@@ -46,6 +46,9 @@ Record ask(const std::string& path, Record record, int& fd) {
   if (path.size() >= sizeof address.sun_path) give_up(path, "its path is too long");
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   Socket socket{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)};
+  // Bounds connect(), too, which waits while a stopped service's backlog is full.
+  const timeval patience{kAnswerMs / 1000, kAnswerMs % 1000 * 1000};
+  ::setsockopt(socket.fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
   if (socket.fd < 0 ||
       ::connect(socket.fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
     give_up(path, "cannot connect");

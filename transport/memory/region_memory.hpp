@@ -12,8 +12,9 @@
 
 namespace penstock {
 
-/// kCuda: on a GPU. bytes() is then a span of device addresses: good for offsets, kernels and cards,
-/// never to be touched by the processor (transport/gpu/ has the ways to read, write and copy it).
+/// kCuda: on a GPU. bytes() is then a span of device addresses: good for offsets, kernels and
+/// cards, never to be touched by the processor (transport/gpu/ has the ways to read, write and copy
+/// it).
 enum class MemoryKind : unsigned char { kHost, kCuda };
 
 class RegionMemory {

@@ -168,13 +168,19 @@ bool GpuCopier::work() {
 bool GpuCopier::start_slices(Running& running) {
   const std::uint64_t elements = running.lists->elements();
   const GpuCopy& copy = running.copy;
+  // Looked at, not queued behind: an event that never comes would hold its lane for all who share
+  // it, and nobody could stop this copy.
+  if (running.next == 0 && copy.after && !running.error) {
+    const auto done = copy.after->done();
+    if (!done) running.error = done.error();
+    if (!done || !*done) return false;
+  }
   bool happened = false;
   while (!running.error && running.out.size() < kSlicesOut && running.next < elements &&
          !copy.stop->load(std::memory_order_relaxed)) {
     const std::uint64_t count =
         running.lists->elements_of(running.next, over_pcie(copy) ? kHostSliceBytes : kSliceBytes);
     CopyOrder order;
-    if (running.next == 0) order.after = copy.after.get();
     if (running.next + count == elements) order.record = copy.record.get();
     const auto ticket = running.mover->start(*running.lists, running.next, count, running.from,
                                              running.to, running.lane, order);

@@ -193,6 +193,8 @@ Result<void> CudaPageMover::warm_up() {
 }
 
 tl::unexpected<Error> CudaPageMover::broken(cudaError_t error, const char* what) {
+  // After an error nobody waits for what runs: so nothing may run.
+  for (cudaStream_t stream : streams_) (void)cudaStreamSynchronize(stream);
   if (health_) health_ = cuda_failed(error, fmt::format("{} on GPU {}", what, gpu_));
   return tl::unexpected(health_.error());
 }
@@ -245,8 +247,11 @@ Result<CopyTicket> CudaPageMover::launch(const List& list, CopyPlace from, CopyP
     return broken(error, "starting a copy");
   const CopyTicket ticket{lane, stream.has_started()};
   if (order.record != nullptr) {
-    if (auto recorded = record(*order.record, lane); !recorded)
+    if (auto recorded = record(*order.record, lane); !recorded) {
+      // The kernel runs and has no ticket: nobody else would wait for it.
+      (void)cudaStreamSynchronize(stream.stream());
       return tl::unexpected(recorded.error());
+    }
   }
   return ticket;
 }
