@@ -152,6 +152,20 @@ TEST_F(OutboundStaged, AReadIntoItIsRefusedWithWhatToDo) {
   EXPECT_THAT(ended.at(1).error.message, HasSubstr("write"));
 }
 
+// Each of them ends while it is opened: as a call within a call they would leave no stack.
+TEST_F(OutboundStaged, AnyNumberThatWaitAndCannotGoEndOneAfterTheOther) {
+  constexpr TransferId kMany = 65'000;
+  for (TransferId id = 1; id <= kMany; ++id) {
+    Admitted a = from_gpu(id);
+    a.direction = Direction::kRead;
+    outbound->admit(std::move(a), now);
+  }
+  EXPECT_TRUE(ended.empty());
+  outbound->peer_up("b", kPeer, now);
+  EXPECT_EQ(ended.size(), kMany);
+  EXPECT_EQ(outbound->size(), 0u);
+}
+
 TEST_F(OutboundStaged, WithoutStagingMemoryItSaysSo) {
   options.staging_bytes = 0;
   make();
