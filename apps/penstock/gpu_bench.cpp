@@ -51,19 +51,19 @@ double median(std::vector<double> values) {
 }
 
 std::vector<Way> ways_of(const GpuBenchOptions& options) {
-  const auto kHost = Memory::kHost;
-  const auto kCuda = Memory::kCuda;
+  const auto host = Memory::kHost;
+  const auto cuda = Memory::kCuda;
   return {
-      {"GPU to GPU, one node", 0, 0, kCuda, kCuda, "", client::Packing::kAuto, options.in_flight},
-      {"GPU to GPU, one node, one request", 0, 0, kCuda, kCuda, ""},
-      {"host to GPU, one node", 0, 0, kHost, kCuda, ""},
-      {"GPU to host, one node", 0, 0, kCuda, kHost, ""},
-      {"GPU to GPU, staged", 0, 1, kCuda, kCuda, "staged"},
-      {"GPU to GPU, gpudirect", 0, 1, kCuda, kCuda, "gpudirect"},
-      {"GPU to host, auto", 0, 1, kCuda, kHost, "auto"},
-      {"host to GPU, auto", 0, 1, kHost, kCuda, "auto"},
-      {"host to host, auto", 0, 1, kHost, kHost, "auto"},
-      {"host to host, not packed", 0, 1, kHost, kHost, "", client::Packing::kNever},
+      {"GPU to GPU, one node", 0, 0, cuda, cuda, "", client::Packing::kAuto, options.in_flight},
+      {"GPU to GPU, one node, one request", 0, 0, cuda, cuda, ""},
+      {"host to GPU, one node", 0, 0, host, cuda, ""},
+      {"GPU to host, one node", 0, 0, cuda, host, ""},
+      {"GPU to GPU, staged", 0, 1, cuda, cuda, "staged"},
+      {"GPU to GPU, gpudirect", 0, 1, cuda, cuda, "gpudirect"},
+      {"GPU to host, auto", 0, 1, cuda, host, "auto"},
+      {"host to GPU, auto", 0, 1, host, cuda, "auto"},
+      {"host to host, auto", 0, 1, host, host, "auto"},
+      {"host to host, not packed", 0, 1, host, host, "", client::Packing::kNever},
   };
 }
 

@@ -165,7 +165,7 @@ client::TransferResult Traffic::move(client::TransferSpec spec) {
   tally_.submitted();
   const auto node = spec.targets.front().node;
   const bool write = spec.direction == client::Direction::kWrite;
-  const auto result = client_.submit(spec).wait();
+  auto result = client_.submit(spec).wait();
   tally_.ended(result);
   if (!result.done())
     say("not_done",
