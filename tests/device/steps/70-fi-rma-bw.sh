@@ -1,7 +1,7 @@
 #!/bin/bash
 # libfabric's own fi_rma_bw between two processes on the GPU, over shm, beside our gpudirect path in the
 # same minute. Only when the bundle has both (HMEM_LIBFABRIC, FABTESTS).
-[ -x "$BUNDLE/bin/fi_rma_bw" ] && [ -d "$BUNDLE/lib-hmem" ] ||
+[[ -x "$BUNDLE/bin/fi_rma_bw" && -d "$BUNDLE/lib-hmem" ]] ||
   { echo "skipped: the bundle has no fi_rma_bw (FABTESTS) or no libfabric with CUDA (HMEM_LIBFABRIC)"; exit 0; }
 export LD_LIBRARY_PATH=$BUNDLE/lib-hmem:$LD_LIBRARY_PATH
 status=0
