@@ -106,14 +106,14 @@ TEST(Failure, ASuspectThatIsGoneIsDeadAfterItsGrace) {
   start(net, {"a", "b"});
   net.kill("b");
   net["a"].suspect("b", net.now);
-  net.run(400ms);
+  net.run(300ms);
   net["a"].suspect("b", net.now);  // again: does not start anew
   net.run(99ms);
   EXPECT_THAT(said(net["a"]), IsEmpty());
   net.run(2ms);
   const auto changes = net["a"].take_changes();
   ASSERT_EQ(changes.size(), 1u);
-  EXPECT_THAT(changes[0].reason, HasSubstr("no answer within 500 ms"));
+  EXPECT_THAT(changes[0].reason, HasSubstr("no answer within 400 ms"));
 }
 
 TEST(Failure, ALivingSuspectSurvivesALossyNetwork) {
