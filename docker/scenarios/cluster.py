@@ -1,12 +1,18 @@
 """What a scenario may do to a cluster, whatever it is made of. Nodes are numbers from 0."""
 
 import abc
+import contextlib
+
+STOP_PATIENCE_S = 30
 
 
 class Cluster(abc.ABC):
-    """Nodes that exist (created, running or not) are in `nodes`."""
+    """Nodes that exist (created, running or not) are in `nodes`, their traffic processes in
+    `traffic`."""
 
     nodes: list
+    traffic: dict
+    observer: object  # an Observer, who reads what the traffic says
     # Nodes of which a traffic process ended without last words because the service did.
     silenced: set
 
@@ -58,3 +64,13 @@ class Cluster(abc.ABC):
     @abc.abstractmethod
     def close(self):
         """Ends the traffic in an orderly way, then the services."""
+
+    def ask_traffic_to_end(self):
+        """Of the nodes that run: what is under way ends, then the processes. Returns those nodes."""
+        streams = {node: process.stdin for node, process in self.traffic.items()
+                   if self.running(node)}
+        self.observer.end_work(streams, STOP_PATIENCE_S)
+        for stream in streams.values():
+            with contextlib.suppress(BrokenPipeError):
+                stream.close()
+        return set(streams)

@@ -2,7 +2,6 @@
 `docker compose`."""
 
 import calendar
-import contextlib
 import os
 import shutil
 import signal
@@ -10,13 +9,12 @@ import subprocess
 import tempfile
 import time
 
-from cluster import Cluster
+from cluster import STOP_PATIENCE_S, Cluster
 from namespaces import ClusterError
 
 PROJECT = "penstock-scenario"
 SERVICE = "penstock"
 FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-STOP_PATIENCE_S = 30
 
 
 def compose_command():
@@ -164,15 +162,10 @@ class ComposeCluster(Cluster):
 
     def close(self):
         try:
-            streams = {node: process.stdin for node, process in self.traffic.items()
-                       if self.running(node)}
-            self.observer.end_work(streams, STOP_PATIENCE_S)
-            for stream in streams.values():
-                with contextlib.suppress(BrokenPipeError):
-                    stream.close()
+            asked = self.ask_traffic_to_end()
             for node, process in self.traffic.items():
                 process.wait(STOP_PATIENCE_S)
-                if node not in streams:
+                if node not in asked:
                     self.silenced.add(node)
                 self.observer.wait_closed(node)
         except subprocess.TimeoutExpired:

@@ -1,6 +1,5 @@
 """A cluster of plain processes, each node in a network namespace of its own."""
 
-import contextlib
 import ctypes
 import json
 import os
@@ -11,13 +10,12 @@ import tempfile
 import time
 
 import namespaces
-from cluster import Cluster
+from cluster import STOP_PATIENCE_S, Cluster
 from namespaces import ClusterError, address_of, space_of
 
 GOSSIP_PORT = 7412
 SEEDS = 2
 PR_SET_PDEATHSIG = 1
-STOP_PATIENCE_S = 30
 
 
 def die_with_us():
@@ -143,12 +141,7 @@ class LocalCluster(Cluster):
 
     def close(self):
         try:
-            streams = {node: process.stdin for node, process in self.traffic.items()
-                       if self.running(node)}
-            self.observer.end_work(streams, STOP_PATIENCE_S)
-            for stream in streams.values():
-                with contextlib.suppress(BrokenPipeError):
-                    stream.close()
+            self.ask_traffic_to_end()
             for node in list(self.traffic):
                 self.end_traffic(node)
             for service in self.services.values():

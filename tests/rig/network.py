@@ -4,7 +4,6 @@ Every name starts with a fixed prefix, so that what a killed rig left behind is 
 """
 
 import contextlib
-import fcntl
 import glob
 import os
 import shutil
@@ -13,6 +12,11 @@ import subprocess
 import sys
 import tempfile
 import time
+
+# The lock and the watchdog are those of the cluster scenarios.
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docker",
+                             "scenarios"))
+from only_one import AnotherRuns, only_one  # noqa: E402
 
 PREFIX = "psrig"
 SPACES = (f"{PREFIX}-a", f"{PREFIX}-b")
@@ -165,42 +169,10 @@ def remove_leftovers():
 
 @contextlib.contextmanager
 def only_rig():
-    """One rig at a time; cleans up what an earlier one left, and after this one, however it ends.
-
-    A watchdog in a session of its own holds the other end of a pipe: when this process is gone,
-    killed too, the pipe ends and the watchdog removes what is left.
-    """
-    lock = os.open(LOCK, os.O_CREAT | os.O_RDWR, 0o600)
-    end = time.monotonic() + 15  # the watchdog of a killed one needs a moment
-    while True:
+    """One rig at a time; see only_one."""
+    with contextlib.ExitStack() as stack:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            break
-        except BlockingIOError:
-            if time.monotonic() > end:
-                raise RigError("another rig is running on this machine") from None
-            time.sleep(0.2)
-    remove_leftovers()
-    reader, writer = os.pipe()
-    if os.fork() == 0:
-        os.close(writer)
-        _watch(reader)
-    os.close(reader)
-    try:
+            stack.enter_context(only_one(LOCK, remove_leftovers))
+        except AnotherRuns:
+            raise RigError("another rig is running on this machine") from None
         yield
-    finally:
-        remove_leftovers()
-        os.close(writer)
-        os.close(lock)
-
-
-def _watch(reader):
-    os.setsid()
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for stream in (0, 1, 2):
-        os.dup2(nothing, stream)
-    try:
-        os.read(reader, 1)
-        remove_leftovers()
-    finally:
-        os._exit(0)
