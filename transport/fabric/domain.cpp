@@ -11,6 +11,10 @@
 namespace penstock {
 namespace {
 
+/// A host that acknowledges nothing for so long after a peer on it was removed is gone. The
+/// kernel's own patience is a quarter of an hour.
+constexpr std::chrono::milliseconds kSilence{2000};
+
 constexpr std::uint64_t kAccess =
     FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
 
@@ -146,12 +150,14 @@ Result<PeerHandle> Domain::add_peer(const FabricAddress& address) {
   return handle;
 }
 
-void Domain::remove_peer(PeerHandle handle) {
+void Domain::remove_peer(PeerHandle handle, std::span<const FabricAddress> listening) {
   const auto found = peers_.find(handle);
   if (found == peers_.end() || --found->second.uses > 0) return;
   if (traits_.accepts_sockets && info_->src_addr != nullptr) {
     const auto* own = static_cast<const std::byte*>(info_->src_addr);
     shut_down_connected(FabricAddress(own, own + info_->src_addrlen), found->second.address);
+    for (const FabricAddress& address : listening)
+      end_when_silent(address, found->second.address, kSilence);
   }
   handles_.erase(found->second.address);
   peers_.erase(found);

@@ -17,6 +17,8 @@ constexpr unsigned kOutboundPollsAtMost = 4;
 /// With nothing out, the outbound queue holds nothing of ours. A look now and then is for what the
 /// provider does there by itself.
 constexpr unsigned kQuietPollsAtMost = 16;
+/// A socket that was shut down needs no answer from anybody: its buffer is emptied and it is gone.
+constexpr std::chrono::milliseconds kReadsEndWithin{200};
 
 std::string_view describe(Direction direction) {
   return direction == Direction::kWrite ? "write" : "read";
@@ -48,6 +50,7 @@ Result<std::unique_ptr<Nic>> FabricNic::open(const ProviderTraits& traits, Info 
 }
 
 FabricNic::~FabricNic() {
+  end_reads();
   close_endpoint(outbound_, outbound_address_);
   close_endpoint(inbound_, inbound_address_);
   close_endpoint(control_, control_address_);
@@ -116,11 +119,45 @@ void FabricNic::close_endpoint(Fid<fid_ep>& endpoint, const FabricAddress& addre
   endpoint.reset();
 }
 
+/// libfabric's tcp before 1.18, closing an endpoint whose socket has given a part of a read's
+/// answer, frees the entry of that read twice, and two later operations of the card share it. When
+/// the socket itself ends it frees it once: so connections with reads end before the endpoint does.
+void FabricNic::end_reads() {
+  const fi_info* own = domain_->info();
+  if (reads_out_ > 0 && domain_->traits().accepts_sockets && own->src_addr != nullptr) {
+    const auto lock = domain_->progress_lock();
+    const auto* bytes = static_cast<const std::byte*>(own->src_addr);
+    const FabricAddress card(bytes, bytes + own->src_addrlen);
+    for (const FabricAddress& peer : read_from_) shut_down_connected(card, peer);
+    // What a socket holds is taken out first, a message a round.
+    std::array<Completion, kReadAtOnce> dropped;
+    const auto deadline = std::chrono::steady_clock::now() + kReadsEndWithin;
+    while (reads_out_ > 0 && std::chrono::steady_clock::now() < deadline) poll_outbound(dropped);
+    if (reads_out_ > 0)
+      spdlog::warn("{}: {} reads did not end within {} ms of their connections", info_.name,
+                   reads_out_, kReadsEndWithin.count());
+  }
+  read_from_.clear();
+  last_read_.reset();
+  reads_out_ = 0;
+}
+
 Result<PeerHandle> FabricNic::add_peer(const FabricAddress& address) {
   return domain_->add_peer(address);
 }
 
-void FabricNic::remove_peer(PeerHandle peer) { domain_->remove_peer(peer); }
+void FabricNic::note_read(PeerHandle peer) {
+  ++reads_out_;
+  if (last_read_ == peer) return;
+  last_read_ = peer;
+  read_from_.insert(domain_->address_of(peer));
+}
+
+void FabricNic::remove_peer(PeerHandle peer) {
+  last_read_.reset();  // the handle may come back with another address
+  const std::array listening{control_address_, inbound_address_};
+  domain_->remove_peer(peer, listening);
+}
 
 Post FabricNic::post(const OneSided& operation, OperationContext* context) {
   if (!outbound_)
@@ -150,6 +187,7 @@ Post FabricNic::post(const OneSided& operation, OperationContext* context) {
     status = fi_writemsg(outbound_.get(), &message, flags);
   } else {
     status = fi_readmsg(outbound_.get(), &message, FI_COMPLETION);
+    if (status == 0) note_read(operation.peer);
   }
   if (status == 0) {
     ++outbound_out_;
@@ -196,6 +234,7 @@ std::size_t FabricNic::poll_outbound(std::span<Completion> completions) {
     completion.kind = Completion::Kind::kOperation;
     completion.context = static_cast<OperationContext*>(entries[i].op_context);
     completion.ok = true;
+    if (entries[i].flags & FI_READ) --reads_out_;
   }
   outbound_out_ -= count;
   if (read != -FI_EAVAIL) return count;
@@ -209,6 +248,7 @@ std::size_t FabricNic::poll_outbound(std::span<Completion> completions) {
     completion.ok = false;
     completion.error_number = error.err;
     --outbound_out_;
+    if (error.flags & FI_READ) --reads_out_;
   }
   return count;
 }
@@ -270,6 +310,7 @@ bool FabricNic::may_wait() {
 }
 
 Result<void> FabricNic::reopen_outbound() {
+  end_reads();
   close_endpoint(outbound_, outbound_address_);
   outbound_queue_.reset();
   outbound_out_ = 0;

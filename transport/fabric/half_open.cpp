@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <cstdlib>
@@ -59,16 +60,16 @@ bool read_address(const FabricAddress& address, sockaddr_storage& into) {
   return into.ss_family == AF_INET || into.ss_family == AF_INET6;
 }
 
-/// Shuts down every socket of this process that `chosen` says. The provider tells nobody its
-/// sockets; the kernel does.
-template <class Chosen>
-std::size_t shut_down_if(Chosen chosen) {
+/// Calls `treat` with every descriptor of this process; returns how often it said yes. The provider
+/// tells nobody its sockets; the kernel does.
+template <class Treat>
+std::size_t for_each_descriptor(Treat treat) {
   const std::unique_ptr<DIR, DirectoryCloser> directory(opendir("/proc/self/fd"));
   if (!directory) return 0;
   std::size_t count = 0;
   while (const dirent* entry = readdir(directory.get())) {
     const int fd = std::atoi(entry->d_name);
-    if (fd >= 3 && chosen(fd) && shutdown(fd, SHUT_RDWR) == 0) ++count;
+    if (fd >= 3 && treat(fd)) ++count;
   }
   return count;
 }
@@ -84,22 +85,36 @@ bool name_of_socket(Name name, int fd, sockaddr_storage& address) {
 std::size_t shut_down_accepted(const FabricAddress& address) {
   sockaddr_storage own{};
   if (!read_address(address, own)) return 0;
-  return shut_down_if([&](int fd) {
+  return for_each_descriptor([&](int fd) {
     sockaddr_storage local{};
     // Outgoing connections have ports of their own, so such a socket was accepted on it, or is the
     // listener.
-    return name_of_socket(getsockname, fd, local) && belongs(local, own);
+    return name_of_socket(getsockname, fd, local) && belongs(local, own) &&
+           shutdown(fd, SHUT_RDWR) == 0;
   });
 }
 
 std::size_t shut_down_connected(const FabricAddress& from, const FabricAddress& to) {
   sockaddr_storage card{}, peer{};
   if (!read_address(from, card) || !read_address(to, peer)) return 0;
-  return shut_down_if([&](int fd) {
+  return for_each_descriptor([&](int fd) {
     sockaddr_storage local{}, remote{};
     return name_of_socket(getpeername, fd, remote) && same_host(remote, peer) &&
            same_port(remote, peer) && name_of_socket(getsockname, fd, local) &&
-           same_host(local, card);
+           same_host(local, card) && shutdown(fd, SHUT_RDWR) == 0;
+  });
+}
+
+std::size_t end_when_silent(const FabricAddress& address, const FabricAddress& from,
+                            std::chrono::milliseconds silence) {
+  sockaddr_storage own{}, peer{};
+  if (!read_address(address, own) || !read_address(from, peer)) return 0;
+  const auto milliseconds = static_cast<unsigned>(silence.count());
+  return for_each_descriptor([&](int fd) {
+    sockaddr_storage local{}, remote{};
+    return name_of_socket(getpeername, fd, remote) && same_host(remote, peer) &&
+           name_of_socket(getsockname, fd, local) && belongs(local, own) &&
+           setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof milliseconds) == 0;
   });
 }
 

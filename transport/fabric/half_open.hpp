@@ -1,6 +1,7 @@
 // Closing an endpoint that accepts sockets, without leaving half-made connections behind.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <span>
 
@@ -24,5 +25,12 @@ std::size_t shut_down_accepted(const FabricAddress& address);
 /// be a minute away. So connections that were made from the card's address `from` (whatever the
 /// port) to `to` are shut down; the provider's next progress lets go of them. Returns how many.
 std::size_t shut_down_connected(const FabricAddress& from, const FabricAddress& to);
+
+/// The same for connections that the peer made: accepted on `address`, from the host of `from`. Its
+/// port is unknown, and other peers may live on that host, so they end only when something that was
+/// sent on them is not acknowledged for so long (TCP_USER_TIMEOUT): of those that live, only a
+/// stopped process with a full window does that. Returns how many connections that concerns.
+std::size_t end_when_silent(const FabricAddress& address, const FabricAddress& from,
+                            std::chrono::milliseconds silence);
 
 }  // namespace penstock

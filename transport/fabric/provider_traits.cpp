@@ -36,7 +36,8 @@ constexpr std::array kProviders = {
                  "versions call it tcp. Queues without bound: our windows are the only limit. "
                  "The key of a write is checked once, then the socket fills the pages: only "
                  "closing the inbound endpoint stops late bytes. 1.17 guards the registration map "
-                 "with a lock that RDM domains do not use.",
+                 "with a lock that RDM domains do not use, and frees the entry of a read twice "
+                 "when the endpoint is closed amid its answer (FabricNic::end_reads).",
     },
     ProviderTraits{
         .name = "shm",

@@ -6,7 +6,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <thread>
+#include <vector>
 
 namespace penstock {
 namespace {
@@ -96,6 +100,39 @@ TEST(HalfOpen, OnlyTheConnectionsOfThisCardToThisPeerAreShutDown) {
   EXPECT_FALSE(hung_up(to_another_peer));
   EXPECT_FALSE(hung_up(of_another_card));
   for (const int client : {ours, to_another_peer, of_another_card}) ::close(client);
+}
+
+// A peer that went dark keeps its connections to us, and the kernel asks it ever more rarely.
+TEST(HalfOpen, OfAcceptedConnectionsFromAHostOnlyTheSilentEnd) {
+  Listener own("127.0.0.1");
+  ASSERT_TRUE(own.good);
+  const auto join = [&](int& client, int& accepted) {
+    client = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ASSERT_EQ(::connect(client, reinterpret_cast<sockaddr*>(&own.address), sizeof own.address), 0);
+    accepted = ::accept(own.socket, nullptr, nullptr);
+    ASSERT_GE(accepted, 0);
+  };
+  int dark = -1, to_dark = -1, lively = -1, to_lively = -1;
+  join(dark, to_dark);
+  join(lively, to_lively);
+  using std::chrono::milliseconds;
+  const Listener elsewhere("127.0.0.2");
+  EXPECT_EQ(end_when_silent(own.fabric_address(), elsewhere.fabric_address(), milliseconds(100)),
+            0u);
+  EXPECT_EQ(end_when_silent(own.fabric_address(), own.fabric_address(), milliseconds(100)), 2u);
+  // Nobody reads at the dark one: once its window is full, nothing more is acknowledged.
+  const std::vector<char> bytes(1 << 16);
+  const auto send = [&](int socket, std::size_t size) {
+    return ::send(socket, bytes.data(), size, MSG_DONTWAIT | MSG_NOSIGNAL);
+  };
+  while (send(to_dark, bytes.size()) > 0) continue;
+  const auto ended = [&] { return send(to_dark, 1) < 0 && errno != EAGAIN; };
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!ended() && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(milliseconds(10));
+  EXPECT_TRUE(ended());
+  EXPECT_EQ(send(to_lively, 1), 1);
+  for (const int socket : {dark, to_dark, lively, to_lively}) ::close(socket);
 }
 
 }  // namespace

@@ -87,6 +87,34 @@ TEST_P(TcpNic, AStrayConnectionThatOutlivesTheEndpointDoesNoHarm) {
   EXPECT_TRUE(operation.ok);
 }
 
+TEST_P(TcpNic, ReadsThatAreCutHalfwayDoNotHarmWhatComesAfter) {
+  b.fill(8);
+  std::vector<Operation> cut;
+  for (int round = 0; round < 8; ++round) {
+    std::fill(a.memory.begin(), a.memory.end(), std::byte{0});
+    cut = std::vector<Operation>(4);
+    for (auto& each : cut) {
+      OneSided read = a.write(to_b, b, 0, 0, a.memory.size());
+      read.direction = Direction::kRead;
+      ASSERT_TRUE(post(a, read, &each));
+    }
+    // Until the first bytes of one are there, but not its last.
+    ASSERT_TRUE(until([&] { return a.memory[0] == b.memory[0] && a.memory[1] == b.memory[1]; }));
+    ASSERT_TRUE(a.nic->reopen_outbound());
+    // More at once than the provider has had until now: each needs an entry of its own.
+    std::vector<Operation> after(512);
+    for (auto& each : after) ASSERT_TRUE(post(a, a.write(to_b, b, 0, 0, 512), &each));
+    ASSERT_TRUE(until([&] {
+      return std::all_of(after.begin(), after.end(), [](auto& o) { return o.completions > 0; });
+    }));
+    for (const auto& each : after) {
+      EXPECT_EQ(each.completions, 1);
+      EXPECT_TRUE(each.ok);
+    }
+    b.fill(8);
+  }
+}
+
 TEST_P(TcpNic, ReopeningOverAndOverLeavesNoDescriptorsBehind) {
   const auto descriptors = [] {
     int count = 0;
