@@ -55,6 +55,16 @@ struct ReplyReady {
 struct PeerTrouble {
   std::string node;
 };
+/// A client may have died.
+struct CheckLeases {
+  TimePoint due;
+};
+/// A batch of a verification has been compared; see Verification::compared().
+struct BatchCompared {
+  TransferId transfer = 0;
+  std::uint64_t first = 0;
+  std::shared_ptr<Result<std::uint64_t>> differing;
+};
 /// A closed region may be free now.
 struct CheckReleases {};
 /// Take no new work; answered with true once nothing is in flight.
@@ -67,6 +77,12 @@ struct DrainAsked {
 };
 /// Members that departed long ago are forgotten.
 struct ForgetDeparted {};
+/// For those who watch: answered with Watched.
+struct AskWatched {};
+struct Watched {
+  /// {"status", "nodes", "transfers", "counts"}: the replies of these names, and Monitor::counts().
+  std::shared_ptr<const nlohmann::json> everything;
+};
 /// The drain's deadline passed: cancel what is left.
 struct CancelAll {};
 
@@ -136,6 +152,10 @@ struct LinksBack {
   std::shared_ptr<std::vector<Peer::PathCard>> links;
 };
 struct AskSnapshot {};
+/// Answered with UnfinishedTransfer.
+struct AskUnfinished {
+  TransferId transfer = 0;
+};
 struct DrainDevice {};
 struct Tick {};
 
@@ -178,6 +198,13 @@ struct AskDrain {
   std::uint64_t request = 0;
   std::uint32_t deadline_ms = 0;
 };
+/// Pages to be compared by the peer: the node actor hears of it by BatchCompared.
+struct AskVerify {
+  TransferId transfer = 0;
+  std::uint64_t first = 0;
+  std::shared_ptr<const Verify> question;
+  TimePoint deadline;
+};
 struct PeerClose {
   Error error;
 };
@@ -205,6 +232,11 @@ struct NicHealth {
 struct DeviceSnapshot {
   std::vector<Outbound::Snapshot> outbound;
   std::size_t inbound = 0;
+  Outbound::Counters counters;
+  std::uint64_t staging_slots_lent = 0;
+};
+struct UnfinishedTransfer {
+  std::shared_ptr<std::optional<Outbound::Unfinished>> found;
 };
 
 }  // namespace penstock
@@ -217,6 +249,8 @@ PENSTOCK_MESSAGE(penstock::Notified)
 PENSTOCK_MESSAGE(penstock::PeerReady)
 PENSTOCK_MESSAGE(penstock::StrangerSpoke)
 PENSTOCK_MESSAGE(penstock::ReplyReady)
+PENSTOCK_MESSAGE(penstock::CheckLeases)
+PENSTOCK_MESSAGE(penstock::BatchCompared)
 PENSTOCK_MESSAGE(penstock::CheckReleases)
 PENSTOCK_MESSAGE(penstock::BeginDrain)
 PENSTOCK_MESSAGE(penstock::DrainCheck)
@@ -246,6 +280,7 @@ PENSTOCK_MESSAGE(penstock::LinkTrouble)
 PENSTOCK_MESSAGE(penstock::Forgotten)
 PENSTOCK_MESSAGE(penstock::InboundMoved)
 PENSTOCK_MESSAGE(penstock::AskDrain)
+PENSTOCK_MESSAGE(penstock::AskVerify)
 PENSTOCK_MESSAGE(penstock::PeerClose)
 PENSTOCK_MESSAGE(penstock::NicChanged)
 PENSTOCK_MESSAGE(penstock::CardSeen)
@@ -255,3 +290,7 @@ PENSTOCK_MESSAGE(penstock::OurCardChanged)
 PENSTOCK_MESSAGE(penstock::AskNicHealth)
 PENSTOCK_MESSAGE(penstock::NicHealth)
 PENSTOCK_MESSAGE(penstock::DeviceSnapshot)
+PENSTOCK_MESSAGE(penstock::AskUnfinished)
+PENSTOCK_MESSAGE(penstock::UnfinishedTransfer)
+PENSTOCK_MESSAGE(penstock::AskWatched)
+PENSTOCK_MESSAGE(penstock::Watched)

@@ -113,7 +113,13 @@ class DeviceActor : public caf::event_based_actor {
           schedule();
         },
         [this](const AskSnapshot&) {
-          return DeviceSnapshot{outbound_.snapshot(), inbound_.open_count()};
+          const auto& staging = setup_.device->staging;
+          return DeviceSnapshot{outbound_.snapshot(), inbound_.open_count(), outbound_.counters(),
+                                staging ? staging->lent() : 0};
+        },
+        [this](const AskUnfinished& ask) {
+          return UnfinishedTransfer{std::make_shared<std::optional<Outbound::Unfinished>>(
+              outbound_.unfinished(ask.transfer, Clock::now()))};
         },
         [this](const DrainDevice&) { inbound_.drain(); },
         [this](const Tick&) {
@@ -266,7 +272,8 @@ class DeviceActor : public caf::event_based_actor {
     for (auto& [incarnation, peer] : peers_) tell(peer, LinkStandsStill{event.link});
   }
   void happened(MessageReceived& event) {
-    auto message = decode_message(event.payload);
+    auto message =
+        setup_.sealed ? decode_sealed_message(event.payload) : decode_message(event.payload);
     if (!message) {
       ++malformed_;
       return;

@@ -19,6 +19,7 @@ struct DeviceActorSetup {
   std::shared_ptr<RegionTable> regions;
   caf::actor node;
   std::vector<caf::actor> nics;  // by card
+  bool sealed = false;           // messages over the fabric are
   Incarnation incarnation = 0;   // ours
   bool warm_up = true;           // new peers
 };

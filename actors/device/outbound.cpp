@@ -38,7 +38,11 @@ void Outbound::admit(Admitted admitted, TimePoint now) {
   transfer.asked = std::move(admitted);
   transfer.started = now;
   transfer.last.transfer = id;
-  if (transfer.asked.copy_target) return copy(transfer);
+  const TimePoint accepted = transfer.asked.accepted == TimePoint() ? now : transfer.asked.accepted;
+  if (transfer.asked.received != TimePoint())
+    transfer.stages.enter(Stage::kAdmission, transfer.asked.received);
+  transfer.stages.enter(Stage::kQueue, accepted);
+  if (transfer.asked.copy_target) return copy(transfer, now);
   if (transfer.asked.plan->chunks() == 0 && transfer.asked.notify.empty())
     return end(transfer, Outcome::kDone, std::nullopt, Remote::kQuiet, now);
   enter(transfer, State::kQueued, std::min(transfer.asked.deadline, now + options_.connect));
@@ -148,12 +152,21 @@ void Outbound::quantum_done(const QuantumDone& event) {
   grant();
 }
 
+/// What the poller tells of the time since the transfer was opened.
+void Outbound::note_posted(Transfer& transfer, TimePoint now) {
+  const TransferIdle& idle = transfer.last;
+  if (idle.first_post) transfer.stages.split(Stage::kPosting, *idle.first_post, Stage::kWire);
+  transfer.stages.enter(idle.complete ? Stage::kCompletion : Stage::kRecovery,
+                        std::min(idle.settled.value_or(now), now));
+}
+
 void Outbound::idle(const TransferIdle& event, TimePoint now) {
   auto found = transfers_.find(event.transfer);
   if (found == transfers_.end()) return;
   Transfer& transfer = found->second;
   if (transfer.state != State::kRunning && transfer.state != State::kStopping) return;
   transfer.last = event;
+  note_posted(transfer, now);
   if (event.complete) return finish(transfer, now);
   scheduler_.restart(event.transfer, 0);  // gives its quanta to the others
   grant();
@@ -202,7 +215,8 @@ void Outbound::finished(Transfer& transfer, const Result<Answer>& answer, TimePo
 
 // -- copies on this node -------------------------------------------------------------------------
 
-void Outbound::copy(Transfer& transfer) {
+void Outbound::copy(Transfer& transfer, TimePoint now) {
+  transfer.stages.enter(Stage::kCopy, now);
   transfer.stop_copy = std::make_shared<std::atomic<bool>>(false);
   enter(transfer, State::kCopying, transfer.asked.deadline);
   const bool write = transfer.asked.direction == Direction::kWrite;
@@ -250,6 +264,7 @@ TransferResult Outbound::result_of(const Transfer& transfer, TimePoint now) cons
   result.node = asked.node;
   result.region = (*asked.local)->name;
   result.remote_region = asked.remote_region;
+  result.remote_epoch = transfer.epoch;
   result.direction = asked.direction == Direction::kWrite ? "write" : "read";
   result.lane = asked.lane == Lane::kBulk ? "bulk" : "urgent";
   result.path = name_of(path_of(transfer));
@@ -267,7 +282,9 @@ TransferResult Outbound::result_of(const Transfer& transfer, TimePoint now) cons
 void Outbound::end(Transfer& transfer, Outcome outcome, std::optional<Error> error, Remote remote,
                    TimePoint now) {
   const TransferId id = transfer.asked.id;
+  transfer.stages.enter(Stage::kNotification, now);
   TransferResult result = result_of(transfer, now);
+  result.stages = std::move(transfer.stages);
   result.state = outcome;
   result.remote = remote;
   if (outcome != Outcome::kDone) {
@@ -309,6 +326,8 @@ void Outbound::enter(Transfer& transfer, State state, TimePoint due) {
 void Outbound::ask(Transfer& transfer, Question question, TimePoint deadline) {
   if (transfer.token) asked_.erase(transfer.token);
   if (auto* fence = std::get_if<Fence>(&question)) transfer.asked_final = fence->final;
+  counters_.fences += std::holds_alternative<Fence>(question);
+  counters_.opens += std::holds_alternative<Open>(question);
   transfer.token = next_token_++;
   asked_.emplace(transfer.token, transfer.asked.id);
   port_.ask(transfer.peer, transfer.token, std::move(question), deadline);
@@ -359,7 +378,7 @@ void Outbound::overdue(Transfer& transfer, TimePoint now) {
                      fmt::format("node '{}' was not connected within {} ms", transfer.asked.node,
                                  options_.connect.count())},
                Remote::kQuiet, now);
-  if (transfer.state == State::kBackingOff) resume(transfer);
+  if (transfer.state == State::kBackingOff) resume(transfer, now);
 }
 
 void Outbound::tick(TimePoint now) {
@@ -385,9 +404,19 @@ std::vector<Outbound::Snapshot> Outbound::snapshot() const {
   std::vector<Snapshot> all;
   for (const auto& [id, transfer] : transfers_)
     if (id < kWarmUpIds)
-      all.push_back(
-          {id, transfer.state, transfer.last.completed_bytes, transfer.asked.plan->bytes()});
+      all.push_back({id, transfer.state, transfer.last.completed_bytes,
+                     transfer.asked.plan->bytes(), transfer.asked.node,
+                     (*transfer.asked.local)->name, transfer.asked.remote_region,
+                     transfer.asked.direction, transfer.asked.lane, transfer.started});
   return all;
+}
+
+std::optional<Outbound::Unfinished> Outbound::unfinished(TransferId id, TimePoint now) const {
+  const auto found = transfers_.find(id);
+  if (found == transfers_.end()) return std::nullopt;
+  Unfinished unfinished{found->second.state, result_of(found->second, now)};
+  unfinished.result.stages = found->second.stages;
+  return unfinished;
 }
 
 }  // namespace penstock

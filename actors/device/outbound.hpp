@@ -56,6 +56,8 @@ struct Admitted {
   std::shared_ptr<GpuEvent> start_after{};   // nothing is read before it is done
   std::shared_ptr<GpuEvent> record_event{};  // recorded behind a copy on this node
   std::optional<std::size_t> only_link{};    // of a warm-up: the one link that it goes over
+  TimePoint received{};                      // its request, at the gateway
+  TimePoint accepted{};                      // by the node actor
 };
 
 /// The peer said neither yes nor no.
@@ -174,8 +176,27 @@ class Outbound {
     State state;
     std::uint64_t bytes;
     std::uint64_t total_bytes;
+    std::string node;
+    std::string region;
+    std::string remote_region;
+    Direction direction;
+    Lane lane;
+    TimePoint started;
   };
   std::vector<Snapshot> snapshot() const;
+  /// What of its result is known already, and in which state it is. None: not under way here.
+  struct Unfinished {
+    State state;
+    TransferResult result;
+  };
+  std::optional<Unfinished> unfinished(TransferId transfer, TimePoint now) const;
+  /// Since the start, warm-ups too.
+  struct Counters {
+    std::uint64_t opens = 0;    // questions
+    std::uint64_t fences = 0;   // the same
+    std::uint64_t retries = 0;  // times that a transfer went on after a failure
+  };
+  const Counters& counters() const { return counters_; }
   /// As measured; those of the options while they are not.
   WriteCosts costs_of(Incarnation peer) const;
   std::size_t size() const { return transfers_.size(); }
@@ -215,6 +236,7 @@ class Outbound {
     std::uint32_t failures = 0;  // since the last progress
     std::uint64_t bytes_at_failure = 0;
     TransferIdle last;
+    Stages stages;
     std::shared_ptr<std::atomic<bool>> stop_copy;
   };
   struct WarmUpRun {
@@ -254,13 +276,13 @@ class Outbound {
   Result<std::shared_ptr<const Plan>> cut_to_slots(const Plan& plan,
                                                    std::uint64_t slot_bytes) const;
   std::uint32_t slots_wanted(const Transfer& transfer) const;
-  void copy(Transfer& transfer);
+  void copy(Transfer& transfer, TimePoint now);
   void finish(Transfer& transfer, TimePoint now);
   void stop(Transfer& transfer, Outcome outcome, Error reason, TimePoint now);
   void fence(Transfer& transfer, TimePoint now);
   Fence fence_of(const Transfer& transfer, bool final) const;
   void keep_telling(const Transfer& transfer, TimePoint now);
-  void resume(Transfer& transfer);
+  void resume(Transfer& transfer, TimePoint now);
   void end(Transfer& transfer, Outcome outcome, std::optional<Error> error, Remote remote,
            TimePoint now);
   static Error late(const Transfer& transfer);
@@ -277,6 +299,7 @@ class Outbound {
   std::uint64_t pack_below(const Transfer& transfer) const;
   bool fits_inline(const Transfer& transfer) const;
   Milliseconds grace_of(const Transfer& transfer, TimePoint now) const;
+  static void note_posted(Transfer& transfer, TimePoint now);
   static Path path_of(const Transfer& transfer);
   TransferResult result_of(const Transfer& transfer, TimePoint now) const;
 
@@ -292,6 +315,7 @@ class Outbound {
   std::map<Incarnation, WriteCosts> costs_;
   LastFences last_fences_;
   std::uint64_t next_token_ = 1;
+  Counters counters_;
 };
 
 std::string_view name_of(Outbound::State state);

@@ -112,6 +112,7 @@ void Outbound::open(Transfer& transfer, TimePoint now) {
   const Plan& plan = *asked.plan;
   const bool write = asked.direction == Direction::kWrite;
   transfer.ask_again = false;
+  transfer.stages.enter(Stage::kMetadata, now);
   transfer.staged = asked.path == PathChoice::kStaged || (*asked.local)->needs_staging();
   if (auto error = cannot_go(transfer))
     return end(transfer, Outcome::kFailed, std::move(error), Remote::kQuiet, now);
@@ -204,6 +205,7 @@ void Outbound::opened(Transfer& transfer, Result<Answer>& answer,
   }
   transfer.started_poller = true;
   enter(transfer, State::kRunning, transfer.asked.deadline);
+  transfer.stages.enter(Stage::kPosting, now);
   std::optional<Packing> packing;
   if (ok->staging)
     packing.emplace(Packing{transfer.pack_below, ok->staging->slot_bytes,

@@ -45,6 +45,7 @@ void Outbound::stop(Transfer& transfer, Outcome outcome, Error reason, TimePoint
       transfer.reason = std::move(reason);
       transfer.outcome = outcome;
       enter(transfer, State::kStopping, now + grace_of(transfer, now));
+      transfer.stages.enter(Stage::kRecovery, now);
       port_.command(StopTransfer{transfer.asked.id});
       scheduler_.restart(transfer.asked.id, 0);  // gives its quanta to the others
       return grant();
@@ -66,6 +67,7 @@ void Outbound::fence(Transfer& transfer, TimePoint now) {
   if (transfer.peer_gone || !transfer.peer)
     return end(transfer, transfer.outcome, transfer.reason, Remote::kQuiet, now);
   enter(transfer, State::kFencing, TimePoint::max());
+  transfer.stages.enter(Stage::kRecovery, now);
   // A peer that stands still for a while is not gone: until the transfer's own deadline it may come
   // back and let the transfer go on.
   const TimePoint due = now + options_.fence;
@@ -149,13 +151,16 @@ void Outbound::fenced(Transfer& transfer, Result<Answer>& answer,
     transfer.slots.emplace(
         Packing{0, fenced->staging->slot_bytes, std::move(fenced->staging->slots), true});
   }
-  if (transfer.failures <= 1) return resume(transfer);
+  if (transfer.failures <= 1) return resume(transfer, now);
   const auto backoff = options_.retry_backoff * (1u << std::min(transfer.failures, 6u));
   enter(transfer, State::kBackingOff, std::min(transfer.asked.deadline, now + backoff));
 }
 
-void Outbound::resume(Transfer& transfer) {
+void Outbound::resume(Transfer& transfer, TimePoint now) {
   transfer.resumed = true;
+  ++counters_.retries;
+  // What it posted before counts for it: from here on it is on its way again.
+  transfer.stages.enter(Stage::kWire, now);
   transfer.last.error.reset();
   enter(transfer, State::kRunning, transfer.asked.deadline);
   port_.command(ResumeTransfer{transfer.asked.id, paths_over(transfer.links, transfer),

@@ -31,6 +31,17 @@ bool Region::needs_staging() const {
   return no_card_reaches_;
 }
 
+bool Region::allows(const std::string& node,
+                    const std::map<std::string, std::string>& labels) const {
+  const auto fits = [&](const std::string& each) {
+    const std::size_t equals = each.find('=');
+    if (equals == std::string::npos) return each == node;
+    const auto label = labels.find(each.substr(0, equals));
+    return label != labels.end() && label->second == each.substr(equals + 1);
+  };
+  return allow.empty() || std::any_of(allow.begin(), allow.end(), fits);
+}
+
 void Region::void_key(std::size_t nic) { set_key(nic, nullptr); }
 
 void Region::set_key(std::size_t nic, std::shared_ptr<MemoryRegistration> fresh) {

@@ -23,15 +23,18 @@ struct Region {
   std::size_t device_index = 0;
   std::uint64_t bytes = 0;
   bool client_owned = false;
-  bool internal = false;            // ours alone: not listed
-  std::uint64_t shared_offset = 0;  // where it starts in the segment that others map
-  std::string client;               // who asked for it
+  bool internal = false;             // ours alone: not listed
+  std::uint64_t shared_offset = 0;   // where it starts in the segment that others map
+  std::string client;                // who asked for it
+  std::string who;                   // the same by its name in the allow-list, "" without keys
+  std::vector<std::string> allow{};  // nodes that may reach it, by name or NAME=VALUE; empty: all
   std::shared_ptr<RegionMemory> memory;
   /// Host memory that kernels reach: pinned at its first copy to or from a GPU. The copier's, until
   /// nobody uses the region any more.
   std::shared_ptr<void> pinned;
   std::atomic<std::uint32_t> uses{0};
   std::atomic<bool> closing{false};
+  std::atomic<bool> kept{false};  // stays when its client dies
 
   /// What our own operations use. Null once the region is taken apart.
   std::shared_ptr<const RegisteredMemory> local() const;
@@ -43,6 +46,8 @@ struct Region {
   /// Voids the key that peers hold on this card, then puts `fresh` in its place.
   void void_key(std::size_t nic);
   void set_key(std::size_t nic, std::shared_ptr<MemoryRegistration> fresh);
+  /// Whether a node of this name and these labels may reach it.
+  bool allows(const std::string& node, const std::map<std::string, std::string>& labels) const;
   bool on_gpu() const { return memory && memory->gpu() >= 0; }
   /// No card reaches the memory: its pages cross by staging slots.
   bool needs_staging() const;

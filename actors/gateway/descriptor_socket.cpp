@@ -6,12 +6,13 @@
 #include <sys/eventfd.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+
+#include "actors/gateway/endpoint.hpp"
 
 namespace penstock {
 namespace {
@@ -88,10 +89,11 @@ Result<std::unique_ptr<DescriptorSocket>> DescriptorSocket::start(std::filesyste
   GpuDescriptor listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (listener.get() < 0) return failed("socket");
   ::unlink(path.c_str());  // of a run before: the request socket beside it is ours already
-  const mode_t before = ::umask(0177);
-  const int bound = ::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof address);
-  ::umask(before);
-  if (bound != 0) return failed("bind");
+  {
+    const OwnersOnly mask;
+    if (::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
+      return failed("bind");
+  }
   if (::listen(listener.get(), 16) != 0) return failed("listen");
   GpuDescriptor bell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (bell.get() < 0) return failed("eventfd");

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <mutex>
 
 namespace penstock {
 namespace {
@@ -61,6 +62,25 @@ Result<void> prepare_endpoint(const std::string& endpoint) {
   // "*" is a name that ZeroMQ picks, "@..." lives outside the file system.
   if (path.empty() || path == "*" || path.front() == '@') return {};
   return prepare_path(endpoint, path);
+}
+
+namespace {
+
+std::mutex& mask_mutex() {
+  static std::mutex mutex;
+  return mutex;
+}
+
+}  // namespace
+
+OwnersOnly::OwnersOnly() {
+  mask_mutex().lock();
+  before_ = ::umask(077);  // not 0177: a folder that ZeroMQ makes for "ipc://*" must be enterable
+}
+
+OwnersOnly::~OwnersOnly() {
+  ::umask(before_);
+  mask_mutex().unlock();
 }
 
 Error bind_error(const std::string& endpoint, int error_number) {

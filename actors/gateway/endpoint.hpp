@@ -2,6 +2,8 @@
 // to keep it from taking away a socket file that somebody still serves.
 #pragma once
 
+#include <sys/types.h>
+
 #include <string>
 #include <string_view>
 
@@ -15,6 +17,19 @@ bool is_ipv6_literal(std::string_view endpoint);
 /// ipc://: the folder must exist, the path must fit and be free; a socket that nobody listens on is
 /// removed. Other transports pass.
 Result<void> prepare_endpoint(const std::string& endpoint);
+
+/// While one lives, files that this process makes, sockets too, are for their owner alone. The mask
+/// is the whole process's, so one at a time.
+class OwnersOnly {
+ public:
+  OwnersOnly();
+  ~OwnersOnly();
+  OwnersOnly(const OwnersOnly&) = delete;
+  OwnersOnly& operator=(const OwnersOnly&) = delete;
+
+ private:
+  mode_t before_;
+};
 
 /// Words for a failed bind; `error_number` is zmq_errno().
 Error bind_error(const std::string& endpoint, int error_number);

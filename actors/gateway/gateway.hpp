@@ -6,15 +6,19 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "actors/protocol/request.hpp"
+#include "actors/security/allow_list.hpp"
+#include "actors/security/key.hpp"
 
 namespace penstock {
 
-/// Who asked: the ROUTER identity of the connection. A client that reconnects under the same
-/// identity is the same client.
+/// Who asked: the ROUTER identity of the connection; where keys are asked for, together with the
+/// client's name in the allow-list. A client that reconnects under the same identity is the same
+/// client. For the gateway alone to take apart.
 using ClientId = std::string;
 
 class Gateway {
@@ -25,12 +29,20 @@ class Gateway {
     /// Unsent bytes kept for one client; what would pass it is dropped and counted. One message is
     /// always let through when nothing is waiting.
     std::size_t max_unsent_bytes = 64u << 20;
+    /// Clients show keys at tcp endpoints, of which `clients` tells who may come. None: nobody is
+    /// asked for one.
+    std::optional<KeyPair> keys{};
+    AllowList clients{};
+    std::size_t max_connections = 4096;      // more are cut as they come
+    std::size_t max_client_requests = 4096;  // of one client, waiting and under way
+    std::uint32_t audit_lines_per_s = 10;
     /// Called on the gateway's thread for each well-formed request; must not block. Malformed ones
     /// are answered here. While many requests live (Request::ticket) no more are read; none may
     /// outlive the gateway.
     std::function<void(ClientId, Request)> sink;
     /// Called on the gateway's thread when something was to be sent to a client that is not
-    /// connected; before any request that it sends after it came back. May be empty.
+    /// connected, or that was cut since it does not read; before any request that it sends after it
+    /// came back. May be empty.
     std::function<void(const ClientId&)> gone;
   };
 
@@ -41,7 +53,9 @@ class Gateway {
     std::uint64_t sink_failures = 0;  // the sink threw; the client was told INTERNAL
     std::uint64_t sent = 0;           // replies and events put into a client's pipe
     std::uint64_t unroutable = 0;     // dropped: no such client is connected
-    std::uint64_t overflowed = 0;     // dropped: the client reads too slowly
+    std::uint64_t overflowed = 0;     // dropped: the client reads too slowly, and was cut
+    std::uint64_t refused = 0;        // strangers, and requests above their client's role or share
+    std::uint64_t connections = 0;    // now
   };
 
   /// Binds before it returns; an address in use is an error that names it.
@@ -54,6 +68,9 @@ class Gateway {
   /// Any thread; never blocks. `message` is a reply or an event (docs/protocol.md), sent as
   /// msgpack. A client that is gone, or whose pipe is full, loses it: events are kept by the node.
   void send(const ClientId& client, nlohmann::json message);
+
+  /// Any thread. Takes the place of the list of clients that was given before.
+  void allow(AllowList clients);
 
   Counters counters() const;
 

@@ -121,6 +121,12 @@ zmq::socket_t Dealers::connect(const std::string& endpoint) {
   socket.set(zmq::sockopt::heartbeat_timeout, 3000);
   socket.set(zmq::sockopt::tcp_keepalive, 1);
   socket.set(zmq::sockopt::ipv6, true);  // IPv4 goes on working
+  if (keys_ && !endpoint.starts_with("ipc://")) {
+    const auto bytes = [](const Key& key) { return zmq::buffer(key.data(), key.size()); };
+    socket.set(zmq::sockopt::curve_secretkey, bytes(keys_->secret_key));
+    socket.set(zmq::sockopt::curve_publickey, bytes(keys_->public_key));
+    socket.set(zmq::sockopt::curve_serverkey, bytes(keys_->public_key));
+  }
   socket.connect(endpoint);
   return socket;
 }

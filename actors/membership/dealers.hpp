@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -14,6 +15,7 @@
 #include <zmq.hpp>
 
 #include "actors/clock.hpp"
+#include "actors/security/key.hpp"
 
 namespace penstock {
 
@@ -21,6 +23,8 @@ class Dealers {
  public:
   explicit Dealers(zmq::context_t& context) : context_(context) {}
 
+  /// The members' common key pair, to be shown and expected at tcp endpoints from now on.
+  void show(std::optional<KeyPair> keys) { keys_ = keys; }
   void send(const std::string& endpoint, std::vector<std::byte> frame, TimePoint now);
   /// Closes the connection, for now: whoever had this endpoint is gone.
   void close(const std::string& endpoint) { dealers_.erase(endpoint); }
@@ -59,6 +63,7 @@ class Dealers {
 
   zmq::context_t& context_;
   std::map<std::string, Dealer> dealers_;
+  std::optional<KeyPair> keys_;
   std::uint64_t monitors_ = 0;     // made so far
   std::set<std::string> refused_;  // no endpoint at all: said once, not tried again
 };

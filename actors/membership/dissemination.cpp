@@ -53,6 +53,16 @@ void Dissemination::take(std::size_t bytes, std::size_t sends, std::vector<Rumor
   }
 }
 
+void Dissemination::drop_deaths() {
+  std::erase_if(current_, [this](const auto& each) {
+    const Standing& standing = each.second.standing;
+    if (standing.opinion != Opinion::kDead || standing.revision == kFinalRevision) return false;
+    queued_ -= each.second.entries;
+    return true;
+  });
+  drop_void();
+}
+
 bool Dissemination::is_void(const Rumor& rumor) const {
   const auto current = current_.find(rumor.who->name_hash);
   return current == current_.end() || current->second.standing != rumor.standing();

@@ -20,6 +20,9 @@ class Dissemination {
   /// Appends the next ones, `bytes` of them at most; each is given `sends` times in all.
   void take(std::size_t bytes, std::size_t sends, std::vector<Rumor>& into);
 
+  /// Deaths that may be contradicted are not passed on any more.
+  void drop_deaths();
+
   bool empty() const { return queued_ == 0; }
   std::size_t size() const { return queued_; }
 

@@ -136,7 +136,7 @@ template <class A>
 static void fields(A& archive, typename A::template Ref<WireRecord> m) {
   archive(m.record.node, m.record.incarnation, m.record.wire_version, m.record.service_version,
           m.record.provider, m.record.request_endpoint, m.record.gossip_endpoint, m.record.cards,
-          m.labels);
+          m.labels, added(m.record.fabric_key));
 }
 
 namespace {

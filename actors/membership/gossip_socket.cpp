@@ -12,6 +12,8 @@
 #include <utility>
 #include <zmq.hpp>
 
+#include "actors/gateway/connections.hpp"
+#include "actors/gateway/doorman.hpp"
 #include "actors/membership/dealers.hpp"
 #include "actors/membership/resolver.hpp"
 
@@ -19,6 +21,8 @@ namespace penstock {
 namespace {
 
 constexpr int kMostSockets = 4096;
+constexpr std::size_t kMostConnections = 4096;  // from others
+constexpr int kHandshakeMs = 3000;
 constexpr Milliseconds kLongestSleep{500};
 constexpr Milliseconds kLeaveWithin{500};
 constexpr Milliseconds kRemoveWithin{2000};
@@ -41,6 +45,13 @@ Result<std::string> advertised(const std::string& bound, const std::string& adve
   return endpoint;
 }
 
+/// Who has the common key is a member.
+AllowList members_of(const std::optional<KeyPair>& keys) {
+  AllowList members;
+  if (keys) members.add(keys->public_key, {"member", Role::kAdmin});
+  return members;
+}
+
 zmq::context_t roomy_context() {
   zmq::context_t context(1);
   context.set(zmq::ctxopt::max_sockets, kMostSockets);
@@ -54,7 +65,10 @@ struct GossipSocket::State {
 
   Setup setup;
   zmq::context_t context = roomy_context();
+  Audit audit;
+  std::optional<Doorman> doorman;
   zmq::socket_t router{context, zmq::socket_type::router};
+  std::optional<Connections> connections;
   Dealers dealers{context};  // the thread's, once it runs
   int wake_fd = -1;
   std::atomic<std::uint32_t> load = 0;
@@ -85,6 +99,7 @@ struct GossipSocket::State {
   std::uint64_t malformed_told = 0;
   bool duplicate_told = false;
   bool removed_told = false;
+  bool outrun_told = false;
 };
 
 Result<void> GossipSocket::State::bind() {
@@ -94,7 +109,13 @@ Result<void> GossipSocket::State::bind() {
     router.set(zmq::sockopt::tcp_keepalive, 1);
     // Only for literals: with it "tcp://*" would need a machine that has IPv6.
     router.set(zmq::sockopt::ipv6, setup.bind.starts_with("tcp://["));
+    router.set(zmq::sockopt::handshake_ivl, kHandshakeMs);
+    doorman.emplace(context, setup.keys, members_of(setup.keys), audit);
+    connections.emplace(context, router, kMostConnections, audit);
+    doorman->prepare(router, setup.bind);
+    dealers.show(setup.keys);
     router.bind(setup.bind);
+    connections->listens(router.get(zmq::sockopt::last_endpoint));
   } catch (const zmq::error_t& e) {
     const auto code =
         e.num() == EADDRINUSE ? ErrorCode::kAlreadyExists : ErrorCode::kInvalidArgument;
@@ -148,6 +169,8 @@ void GossipSocket::State::run() {
     {
       const std::lock_guard lock(swim_mutex);
       go_on = serve_requests();
+      connections->serve();
+      doorman->serve();
       swim->set_load(load.load(std::memory_order_relaxed));
       for (const std::string& endpoint : dealers.take_closed())
         swim->suspect_at(endpoint, Clock::now());
@@ -167,12 +190,15 @@ void GossipSocket::State::run() {
     dealers.flush(Clock::now());
     if (go_on) wait(next);
   }
+  connections.reset();
   router.close();
 }
 
 void GossipSocket::State::wait(TimePoint until) {
   std::vector<zmq::pollitem_t> items = {{router.handle(), 0, ZMQ_POLLIN, 0},
-                                        {nullptr, wake_fd, ZMQ_POLLIN, 0}};
+                                        {nullptr, wake_fd, ZMQ_POLLIN, 0},
+                                        {connections->handle(), 0, ZMQ_POLLIN, 0}};
+  if (doorman->asks_for_keys()) items.push_back({doorman->handle(), 0, ZMQ_POLLIN, 0});
   until = std::min(until, dealers.wait_for(items));
   const TimePoint now = Clock::now();
   // Rounded up: a deadline that is 0.4 ms away must not become a spin.
@@ -230,6 +256,12 @@ void GossipSocket::State::complain() {
     spdlog::error(
         "gossip: the others hold this node for gone (an operator removed it, or another process "
         "took its endpoint); restart it to come back");
+  if (swim->outrun_by() != 0 && !std::exchange(outrun_told, true))
+    spdlog::error(
+        "gossip: an earlier run of this node started at a later time by its clock, and the others "
+        "take this one for older: set the clock right (ours is {:.1f} s behind) and start the node "
+        "again",
+        static_cast<double>(swim->outrun_by() - setup.self.incarnation) / 1e9);
   // The first, then each time their number has doubled: a flood does not become a flood of lines.
   if (counters.malformed_frames > malformed_told * 2) {
     malformed_told = counters.malformed_frames;
@@ -293,6 +325,8 @@ Result<void> GossipSocket::remove(const std::string& node, bool force) {
                 kRemoveWithin.count());
   return done.get();
 }
+
+std::uint64_t GossipSocket::refused() const { return state_->audit.count(); }
 
 void GossipSocket::set_load(std::uint32_t load) {
   state_->load.store(load, std::memory_order_relaxed);

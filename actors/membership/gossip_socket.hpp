@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "actors/membership/swim.hpp"
+#include "actors/security/key.hpp"
 
 namespace penstock {
 
@@ -20,6 +22,9 @@ class GossipSocket {
     std::string advertise;
     MemberRecord self;  // all but gossip_endpoint, which follows from the two above
     Swim::Options options;
+    /// The members' common key pair: frames are encrypted, and only whoever has it is heard. None:
+    /// everybody is.
+    std::optional<KeyPair> keys{};
     /// Called on the socket's thread, in order; must not block.
     std::function<void(MemberChange)> changed;
   };
@@ -47,6 +52,8 @@ class GossipSocket {
   Result<void> remove(const std::string& node, bool force = false);
   /// How busy we are (transfers in flight); travels with what is sent anyway. Costs a store.
   void set_load(std::uint32_t load);
+  /// Strangers that were not let in, since the start.
+  std::uint64_t refused() const;
   /// Everybody known but ourselves, by name; members that ended stay listed for
   /// `gossip.forget_dead_s`.
   std::vector<MemberChange> members() const;

@@ -31,6 +31,7 @@ struct MemberRecord {
   std::string gossip_endpoint;
   std::vector<MemberCard> cards;
   std::map<std::string, std::string> labels;  // node.labels of its configuration
+  std::vector<std::byte> fabric_key{};        // of its seals (Seal); empty: it makes none
 };
 
 enum class MemberState : unsigned char {

@@ -7,6 +7,7 @@
 #include <deque>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <random>
 #include <span>
 #include <string>
@@ -34,6 +35,7 @@ struct Member {
   std::unique_ptr<Suspicion> suspicion;
   std::unique_ptr<const std::string> reason;  // why it ended, or is draining
   TimePoint ended;
+  std::optional<TimePoint> back;  // it was held for dead, and spoke again
 
   bool live() const { return is_live(opinion); }
   Standing standing() const { return {who->incarnation, revision, opinion}; }

@@ -103,6 +103,10 @@ class Swim {
   /// Others hold us for gone (an operator removed us, or another process took our endpoint): only a
   /// restart brings this node back.
   bool removed() const { return removed_; }
+  /// An earlier run of this node had a later clock, and so this incarnation (0: none had): for the
+  /// others this run is older than what they know, and they do not take it in. Only a run with a
+  /// higher incarnation comes in.
+  Incarnation outrun_by() const { return outrun_by_; }
 
  private:
   using Index = MemberTable::Index;
@@ -140,6 +144,8 @@ class Swim {
   void learn(Rumor rumor, const IdentityPtr& teller, bool tabled, TimePoint now);
   void admit(Rumor rumor, Index replaced, const IdentityPtr& teller, bool tabled, TimePoint now);
   void update(Index index, Rumor rumor, const IdentityPtr& teller, bool tabled, TimePoint now);
+  bool was_away(const Identity& teller, TimePoint now) const;
+  void was_cut_off(TimePoint now);
   void apply(Index index, const Rumor& rumor, std::string reason, TimePoint now);
   void about_self(const Rumor& rumor, TimePoint now);
   void change_self(const Rumor& changed, TimePoint now);
@@ -229,6 +235,7 @@ class Swim {
   Counters counters_;
   bool left_ = false;
   bool removed_ = false;
+  Incarnation outrun_by_ = 0;
 };
 
 }  // namespace penstock

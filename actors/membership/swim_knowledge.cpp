@@ -75,10 +75,10 @@ void Swim::admit(Rumor rumor, Index replaced, const IdentityPtr& teller, bool ta
 /// More about the incarnation that is known.
 void Swim::update(Index index, Rumor rumor, const IdentityPtr& teller, bool tabled, TimePoint now) {
   Member& member = table_[index];
-  // Somebody else's whole table may be old, after a partition above all: a death in it, of one who
-  // lives for us, is only worth asking.
-  if (tabled && rumor.opinion == Opinion::kDead && rumor.revision != kFinalRevision &&
-      member.live() && rumor.revision >= member.revision) {
+  // Somebody else's whole table may be old, after a partition above all, and so may be all that one
+  // says who was away: a death in it, of one who lives for us, is only worth asking.
+  if ((tabled || was_away(*teller, now)) && rumor.opinion == Opinion::kDead &&
+      rumor.revision != kFinalRevision && member.live() && rumor.revision >= member.revision) {
     rumor.opinion = Opinion::kSuspect;
     rumor.accuser = static_cast<std::uint32_t>(teller->name_hash ^ teller->incarnation) | 1;
     rumor.ended_s = 0;
@@ -102,6 +102,25 @@ void Swim::update(Index index, Rumor rumor, const IdentityPtr& teller, bool tabl
   if (!was_live && member.live() && !member.record) want_record(index, teller, now);
 }
 
+/// We hold it for dead, or did until lately, and it speaks: it was cut off, and everybody else was
+/// silent for it. The suspicions that it raised then may end in deaths for as long as they last.
+bool Swim::was_away(const Identity& teller, TimePoint now) const {
+  const Index index = table_.find(teller);
+  if (index == kNone || table_[index].who->incarnation != teller.incarnation) return false;
+  const Member& member = table_[index];
+  return member.opinion == Opinion::kDead ||
+         (member.back && now - *member.back < options_.suspicion * options_.suspicion_longest);
+}
+
+/// It was us who were away: the deaths that we saw meanwhile are no news for anybody, and whom we
+/// suspect may contradict from now on.
+void Swim::was_cut_off(TimePoint now) {
+  queue_.drop_deaths();
+  std::vector<Index> suspects;
+  for (const auto& [deadline, index] : deadlines_) suspects.push_back(index);
+  for (const Index index : suspects) apply(index, suspicion_of(table_[index], accuser_), "", now);
+}
+
 void Swim::apply(Index index, const Rumor& rumor, std::string reason, TimePoint now) {
   Member& member = table_[index];
   const bool was_live = member.live();
@@ -116,6 +135,7 @@ void Swim::apply(Index index, const Rumor& rumor, std::string reason, TimePoint 
     if (network_.forget) network_.forget(member.who->endpoint);
   } else if (!was_live) {
     member.reason = nullptr;
+    member.back = now;
   }
   if (!member.live() || member.record || member.opinion == Opinion::kSuspect) spread(rumor, now);
   tell(index, reason);
@@ -124,7 +144,10 @@ void Swim::apply(Index index, const Rumor& rumor, std::string reason, TimePoint 
 void Swim::about_self(const Rumor& rumor, TimePoint now) {
   if (left_ || rumor.who->incarnation < self_.who->incarnation) return;
   if (rumor.who->incarnation > self_.who->incarnation) {
-    if (rumor.who->endpoint != self_.who->endpoint) ++counters_.duplicate_names;
+    if (rumor.who->endpoint != self_.who->endpoint)
+      ++counters_.duplicate_names;
+    else
+      outrun_by_ = std::max(outrun_by_, rumor.who->incarnation);
     return;
   }
   if (rumor.standing() <= self_.standing()) return;
@@ -134,6 +157,7 @@ void Swim::about_self(const Rumor& rumor, TimePoint now) {
   }
   ++counters_.refutations;
   health_.was_suspected();
+  if (rumor.opinion == Opinion::kDead) was_cut_off(now);
   Rumor changed = self_;
   changed.revision = rumor.revision + 1;
   change_self(changed, now);

@@ -48,4 +48,23 @@ void gather(caf::event_based_actor& self, const NodeChildren& children,
   answered();
 }
 
+void find_trace(caf::event_based_actor& self, const NodeChildren& children, TraceQuestion question,
+                std::function<void(Result<nlohmann::json>)> then) {
+  const TransferId id = question.transfer;
+  if (auto kept = question.monitor.trace(id); !kept.is_null()) return then(std::move(kept));
+  const auto* entry = question.ledger.find(id);
+  const Error none = no_trace(id, question.kept);
+  if (!entry || entry->result) return then(tl::unexpected(none));
+  self.request(children.devices[entry->device], kSnapshotDeadline, AskUnfinished{id})
+      .then(
+          [=](const UnfinishedTransfer& answer) {
+            // It may have ended on the way.
+            if (auto kept = question.monitor.trace(id); !kept.is_null())
+              return then(std::move(kept));
+            if (!*answer.found) return then(tl::unexpected(none));
+            then(unfinished_report(**answer.found));
+          },
+          [=](const caf::error&) { then(tl::unexpected(none)); });
+}
+
 }  // namespace penstock

@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "transport/staging/gpu_slot_mover.hpp"
@@ -81,6 +82,12 @@ void start_kernel_copy(LocalDevice& device, const CopyTask& task,
 void make_visible(const Region& region) {
   if (auto visible = penstock::make_visible(region.memory->gpu()); !visible)
     spdlog::error("region '{}': {}", region.name, visible.error().message);
+}
+
+Result<std::shared_ptr<GpuEvent>> open_client_event(int gpu, const std::string& handle) {
+  GpuEventHandle event;
+  std::memcpy(event.handle.data(), handle.data(), std::min(handle.size(), event.handle.size()));
+  return import_gpu_event(gpu, event);
 }
 
 }  // namespace penstock

@@ -21,6 +21,9 @@ bool is_on_gpus(const CopyTask& task);
 void start_kernel_copy(LocalDevice& device, const CopyTask& task,
                        std::function<void(Result<std::uint64_t> bytes)> ended);
 
+/// A CUDA event of a client's, by its handle.
+Result<std::shared_ptr<GpuEvent>> open_client_event(int gpu, const std::string& handle);
+
 /// What cards wrote to a region on a GPU becomes visible to its kernels.
 void make_visible(const Region& region);
 

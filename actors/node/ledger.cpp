@@ -2,9 +2,10 @@
 
 namespace penstock {
 
-TransferId Ledger::add(ClientId client, std::size_t device) {
+TransferId Ledger::add(ClientId client, std::size_t device, std::string who) {
   const TransferId id = next_id_++;
-  entries_.emplace(id, Entry{std::move(client), device, std::nullopt});
+  ++in_flight_of_[owner_of(client, who)];
+  entries_.emplace(id, Entry{std::move(client), std::move(who), device, std::nullopt});
   ++in_flight_;
   ++totals_.accepted;
   return id;
@@ -30,6 +31,8 @@ bool Ledger::end(TransferResult result, TimePoint now) {
   ended_.emplace_back(now, result.id);
   found->second.result = std::move(result);
   --in_flight_;
+  const auto mine = in_flight_of_.find(owner_of(found->second.client, found->second.who));
+  if (--mine->second == 0) in_flight_of_.erase(mine);
   forget(now);
   return true;
 }
@@ -43,6 +46,13 @@ std::vector<TransferId> Ledger::newest(std::size_t limit) const {
   std::vector<TransferId> ids;
   for (auto it = entries_.rbegin(); it != entries_.rend() && ids.size() < limit; ++it)
     ids.push_back(it->first);
+  return ids;
+}
+
+std::vector<TransferId> Ledger::newest_ended(std::size_t limit) const {
+  std::vector<TransferId> ids;
+  for (auto it = ended_.rbegin(); it != ended_.rend() && ids.size() < limit; ++it)
+    ids.push_back(it->second);
   return ids;
 }
 

@@ -26,6 +26,7 @@ class Ledger {
   };
   struct Entry {
     ClientId client;
+    std::string who;  // the client's name in the allow-list
     std::size_t device = 0;
     std::optional<TransferResult> result;  // once ended
   };
@@ -40,12 +41,14 @@ class Ledger {
   explicit Ledger(Options options, std::uint64_t first_id)
       : options_(options), next_id_(first_id) {}
 
-  TransferId add(ClientId client, std::size_t device);
+  TransferId add(ClientId client, std::size_t device, std::string who = "");
   /// False when it is unknown or has ended already: then nothing changes.
   bool end(TransferResult result, TimePoint now);
   const Entry* find(TransferId id) const;
   /// Newest first, at most `limit`.
   std::vector<TransferId> newest(std::size_t limit) const;
+  /// The last that ended first, at most `limit`.
+  std::vector<TransferId> newest_ended(std::size_t limit) const;
 
   /// The ids that a key stands for, empty when it is new. Keys live as long as their transfers.
   std::vector<TransferId> ids_of_key(const std::string& key) const;
@@ -55,10 +58,19 @@ class Ledger {
   void forget(TimePoint now);
 
   std::size_t in_flight() const { return in_flight_; }
+  /// Of one client, all connections that have its name together.
+  std::size_t in_flight_of(const ClientId& client, const std::string& who) const {
+    const auto found = in_flight_of_.find(owner_of(client, who));
+    return found == in_flight_of_.end() ? 0 : found->second;
+  }
   const Totals& totals() const { return totals_; }
 
  private:
   void erase(TransferId id);
+  /// No name has a NUL: it is no connection's.
+  static std::string owner_of(const ClientId& client, const std::string& who) {
+    return who.empty() ? client : who + std::string(2, '\0');
+  }
 
   Options options_;
   std::uint64_t next_id_;
@@ -71,6 +83,7 @@ class Ledger {
   std::unordered_map<std::string, Key> keys_;
   std::unordered_map<TransferId, std::string> key_of_;
   std::size_t in_flight_ = 0;
+  std::unordered_map<std::string, std::size_t> in_flight_of_;  // by owner
   Totals totals_;
 };
 

@@ -173,6 +173,24 @@ std::string describe(const DevicePlan& plan, const LocalDevice& device, const Co
   return text;
 }
 
+/// Whoever reaches a card without keys may write to every region: as with the sockets, that takes
+/// keys or the operator's word.
+Result<void> check_reach(const Settings& settings, const std::vector<CardOffer>& offers) {
+  const SecuritySettings& security = settings.security;
+  if (security.insecure || !security.cluster_key_file.empty()) return {};
+  for (const CardOffer& card : offers) {
+    const bool local = card.provider == "shm" || card.domain == "lo" || card.address == "::1" ||
+                       card.address.starts_with("127.");
+    if (!local)
+      return fail(ErrorCode::kInvalidArgument,
+                  "fabric.cards: card {} {} is reached from other machines and has no keys: set "
+                  "security.cluster_key_file (penstock keygen makes one, docs/security.md tells "
+                  "how), use the card lo alone, or write security.insecure: true",
+                  card.domain, card.address);
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<std::vector<CardOffer>> choose_cards(const FabricSettings& settings) {
@@ -202,6 +220,7 @@ Result<Machine> open_machine(const Settings& settings) {
   const PollerOptions options = poller_options(settings.fabric, settings.timeouts);
   auto offers = choose_cards(settings.fabric);
   if (!offers) return tl::unexpected(offers.error());
+  if (auto safe = check_reach(settings, *offers); !safe) return tl::unexpected(safe.error());
   auto plans =
       pair_devices(*topology, *offers, wanted_gpus(settings.devices), overrides_of(settings));
   if (!plans) return tl::unexpected(plans.error());

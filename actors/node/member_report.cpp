@@ -1,6 +1,7 @@
 #include "actors/node/member_report.hpp"
 
 #include <algorithm>
+#include <set>
 
 namespace penstock {
 namespace {
@@ -46,6 +47,12 @@ nlohmann::json member_report(const KnownMember& member, const std::vector<Member
           {"request_endpoint", record.request_endpoint},
           {"gossip_endpoint", record.gossip_endpoint},
           {"cards", record.cards.size()}};
+}
+
+std::vector<std::string> devices_of(const MemberRecord& record) {
+  std::set<std::string> devices;
+  for (const MemberCard& card : record.cards) devices.insert(card.device);
+  return {devices.begin(), devices.end()};
 }
 
 }  // namespace penstock

@@ -14,6 +14,9 @@ namespace penstock {
 nlohmann::json member_event(std::string_view kind, const std::string& node, Incarnation incarnation,
                             std::string_view reason);
 
+/// The devices of its cards, each once.
+std::vector<std::string> devices_of(const MemberRecord& record);
+
 struct KnownMember {
   const MemberRecord& record;
   MemberState state = MemberState::kAlive;

@@ -3,24 +3,26 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "actors/messages.hpp"
+#include "actors/node/acceptance.hpp"
 #include "actors/node/drain.hpp"
 #include "actors/node/gather.hpp"
+#include "actors/node/gpu_device.hpp"
+#include "actors/node/leases.hpp"
 #include "actors/node/member_report.hpp"
+#include "actors/node/memory_requests.hpp"
 #include "actors/node/status_report.hpp"
+#include "actors/node/verifications.hpp"
 #include "actors/peer/peer_actor.hpp"
 
 namespace penstock {
 namespace {
 
-constexpr Milliseconds kReleaseLook{20};
-constexpr Milliseconds kDrainLook{20};
+constexpr Milliseconds kLook{20};  // at releases and a drain, so often
 /// How long the others need to hear that we drain, and their transfers to come in.
 constexpr Milliseconds kDrainSettle{500};
 constexpr Milliseconds kForgetLook{10000};
@@ -28,18 +30,6 @@ constexpr Milliseconds kForgetLook{10000};
 /// A member that takes part, so that there is a peer for it.
 bool is_here(MemberState state) {
   return state != MemberState::kLeft && state != MemberState::kDead;
-}
-
-std::vector<std::string> devices_of(const MemberRecord& record) {
-  std::set<std::string> devices;
-  for (const MemberCard& card : record.cards) devices.insert(card.device);
-  return {devices.begin(), devices.end()};
-}
-
-Result<std::shared_ptr<GpuEvent>> open_client_event(int gpu, const std::string& handle) {
-  GpuEventHandle event;
-  std::memcpy(event.handle.data(), handle.data(), std::min(handle.size(), event.handle.size()));
-  return import_gpu_event(gpu, event);
 }
 
 class NodeActor : public caf::event_based_actor {
@@ -51,19 +41,28 @@ class NodeActor : public caf::event_based_actor {
         // Ids of one run start at its incarnation's low bits, so that they differ between runs.
         ledger_(setup_.ledger, (setup_.incarnation & 0xffffff) << 32 | 1),
         events_(setup_.events_kept, setup_.send),
-        jobs_(setup_.node, setup_.segments, setup_.regions, setup_.devices, setup_.limits,
-              setup_.descriptors) {}
+        monitor_(setup_.traces_kept),
+        memory_(std::make_unique<RegionJobs>(setup_.node, setup_.segments, setup_.regions,
+                                             setup_.devices, setup_.limits, setup_.descriptors),
+                setup_.regions, setup_.audit, setup_.release_deadline, memory_port()),
+        verifications_(verifications_port()) {}
 
   caf::behavior make_behavior() override {
     return {
         [this](const NodeChildren& children) { children_ = children; },
         [this](const ClientRequest& request) {
+          received_ = request.request->received;
+          asker_ = {request.request->who, request.request->role};
+          leases_.heard(request.client, Clock::now());
           std::visit([&](auto& body) { handle(request.client, request.request->id, body); },
                      request.request->body);
         },
         [this](const ClientGone& gone) { events_.unsubscribe(gone.client); },
         [this](const ReplyReady& ready) { setup_.send(ready.client, ready.reply); },
-        [this](const TransferEnded& ended) { transfer_ended(*ended.result); },
+        [this](const TransferEnded& ended) {
+          if (!verifications_.take(*ended.result, Clock::now())) transfer_ended(*ended.result);
+        },
+        [this](const BatchCompared& batch) { verifications_.compared(batch, Clock::now()); },
         [this](const Notified& notified) { this->notified(notified.notification); },
         [this](const MemberChanged& changed) { member_changed(changed.change); },
         [this](const PeerReady& ready) { peer_ready(ready); },
@@ -72,12 +71,14 @@ class NodeActor : public caf::event_based_actor {
           spdlog::debug("a link to {} failed: membership asks it at once", trouble.node);
           setup_.suspect(trouble.node);
         },
-        [this](const CheckReleases&) { check_releases(); },
+        [this](const CheckLeases& check) { check_leases(check.due); },
+        [this](const CheckReleases&) { memory_.look(); },
         [this](const BeginDrain&) { return drain(); },
         [this](const DrainCheck&) { drain_check(); },
         [this](const DrainAsked& asked) { drain_asked(asked); },
         [this](const ForgetDeparted&) { forget_departed(); },
         [this](const CancelAll&) { cancel_all(); },
+        [this](const AskWatched&) { return watched(); },
     };
   }
 
@@ -89,12 +90,6 @@ class NodeActor : public caf::event_based_actor {
     bool connected = false;
     caf::actor peer;     // none when it is not here, or speaks another version than we do
     TimePoint departed;  // when it is not here any more
-  };
-  struct Release {
-    std::shared_ptr<Region> region;
-    ClientId client;
-    std::uint64_t request = 0;
-    TimePoint deadline;
   };
 
   void ok(const ClientId& client, std::uint64_t id, nlohmann::json body) {
@@ -111,10 +106,35 @@ class NodeActor : public caf::event_based_actor {
     };
   }
 
+  Verifications::Port verifications_port() {
+    return {.work =
+                [this](std::size_t device, std::function<void()> job) {
+                  setup_.devices[device]->copier->post(std::move(job));
+                },
+            .peer =
+                [this](const std::string& node) {
+                  const auto found = members_.find(node);
+                  return found == members_.end() ? caf::actor() : found->second.peer;
+                },
+            .self = [this] { return caf::actor(this); },
+            .ended = [this](TransferResult result) { transfer_ended(result); }};
+  }
+
+  MemoryRequests::Port memory_port() {
+    return {.evict =
+                [this](const std::string& region) {
+                  verifications_.cancel_region(region);
+                  for (const auto& device : children_.devices) tell(device, EvictRegion{region});
+                },
+            .look_later = [this] { tell_at(this, Clock::now() + kLook, CheckReleases{}); }};
+  }
+
   // -- memory ------------------------------------------------------------------------------------
 
   void handle(const ClientId& client, std::uint64_t id, const HelloRequest& request) {
     spdlog::debug("client '{}' says hello", request.client);
+    leases_.grant(client, Milliseconds(request.lease_ms), Clock::now());
+    watch_leases();
     nlohmann::json devices = nlohmann::json::array();
     for (const auto& device : setup_.devices) devices.push_back(device->name);
     ok(client, id,
@@ -125,55 +145,47 @@ class NodeActor : public caf::event_based_actor {
         {"devices", std::move(devices)},
         {"descriptor_socket", setup_.descriptors ? setup_.descriptors->path().string() : ""}});
   }
-  void handle(const ClientId& client, std::uint64_t id, const AllocateRequest& request) {
-    if (drain_) return refuse(client, id, draining_error());
-    jobs_.allocate(request, client, reply_later(client, id));
-  }
-  void handle(const ClientId& client, std::uint64_t id, const RegisterRequest& request) {
-    if (drain_) return refuse(client, id, draining_error());
-    jobs_.register_shared(request, client, reply_later(client, id));
-  }
-  void handle(const ClientId& client, std::uint64_t id, const FillRequest& request) {
-    jobs_.fill(request, reply_later(client, id));
-  }
-  void handle(const ClientId& client, std::uint64_t id, const DigestRequest& request) {
-    jobs_.digest(request, reply_later(client, id));
-  }
-  void handle(const ClientId& client, std::uint64_t id, const RegionsRequest&) {
-    nlohmann::json regions = nlohmann::json::array();
-    for (const auto& region : setup_.regions->list()) regions.push_back(to_json(*region));
-    ok(client, id, {{"regions", std::move(regions)}});
-  }
-  void handle(const ClientId& client, std::uint64_t id, const ReleaseRequest& request) {
-    auto region = setup_.regions->close(request.name, request.force);
-    if (!region) return refuse(client, id, region.error());
-    if (jobs_.dispose(*region, reply_later(client, id))) return;
-    for (const auto& device : children_.devices) tell(device, EvictRegion{request.name});
-    if (releases_.empty()) tell_at(this, Clock::now() + kReleaseLook, CheckReleases{});
-    releases_.push_back({*region, client, id, Clock::now() + setup_.release_deadline});
+  /// What concerns regions.
+  template <class Body>
+  void handle(const ClientId& client, std::uint64_t id, const Body& request) {
+    constexpr bool kMakesMemory =
+        std::is_same_v<Body, AllocateRequest> || std::is_same_v<Body, RegisterRequest>;
+    if (kMakesMemory && drain_) return refuse(client, id, draining_error(setup_.node));
+    memory_.handle({client, asker_, reply_later(client, id)}, request);
   }
 
-  void check_releases() {
-    const TimePoint now = Clock::now();
-    std::erase_if(releases_, [&](const Release& release) {
-      if (jobs_.dispose(release.region, reply_later(release.client, release.request))) return true;
-      if (now < release.deadline) return false;
-      refuse(release.client, release.request,
-             {ErrorCode::kBusy,
-              fmt::format("region '{}' is still used by {} transfers and is open again: ask again",
-                          release.region->name, release.region->uses.load())});
-      release.region->closing = false;
-      return true;
-    });
-    if (!releases_.empty()) tell_at(this, now + kReleaseLook, CheckReleases{});
+  // -- clients that die --------------------------------------------------------------------------
+
+  void watch_leases() {
+    const TimePoint next = leases_.next();
+    if (next >= leases_due_) return;
+    leases_due_ = next;
+    tell_at(this, next, CheckLeases{next});
+  }
+
+  void check_leases(TimePoint due) {
+    if (due != leases_due_) return;  // another, earlier one took its place
+    leases_due_ = TimePoint::max();
+    for (const ClientId& client : leases_.expired(due, Clock::now())) client_died(client);
+    watch_leases();
+  }
+
+  void client_died(const ClientId& client) {
+    std::size_t transfers = 0;
+    events_.unsubscribe(client);
+    for (TransferId transfer : ledger_.newest(SIZE_MAX))
+      if (const auto* entry = ledger_.find(transfer); !entry->result && entry->client == client) {
+        cancel(transfer, *entry);
+        ++transfers;
+      }
+    const std::size_t regions = memory_.client_died(client);
+    spdlog::warn(
+        "a client was not heard within its lease: {} transfers cancelled, {} regions "
+        "released",
+        transfers, regions);
   }
 
   // -- transfers ---------------------------------------------------------------------------------
-
-  Error draining_error() const {
-    return {ErrorCode::kDraining,
-            fmt::format("node '{}' is draining: send new work to another node", setup_.node)};
-  }
 
   Result<void> takes_work(const std::string& name) const {
     const auto found = members_.find(name);
@@ -188,61 +200,24 @@ class NodeActor : public caf::event_based_actor {
   }
 
   void handle(const ClientId& client, std::uint64_t id, const TransferRequest& request) {
-    const TimePoint now = Clock::now();
-    const AdmissionRules rules{setup_.node, setup_.plan, setup_.default_deadline,
-                               [this](const std::string& name) { return takes_work(name); },
-                               open_client_event};
-    // All are checked before any is accepted. Those with a known key were accepted before.
-    std::vector<std::vector<Admitted>> admitted(request.transfers.size());
-    std::size_t fresh = 0;
-    for (std::size_t i = 0; i < request.transfers.size(); ++i) {
-      const TransferSpec& spec = request.transfers[i];
-      if (!ids_of_key(client, spec.key).empty()) continue;
-      auto checked = admit(spec, rules, *setup_.regions, now);
-      if (!checked) return refuse(client, id, checked.error());
-      fresh += checked->size();
-      admitted[i] = std::move(*checked);
-    }
-    if (drain_ && fresh > 0) return refuse(client, id, draining_error());
-    if (ledger_.in_flight() + fresh > setup_.transfers_in_flight)
-      return refuse(client, id,
-                    {ErrorCode::kResourceExhausted,
-                     fmt::format("{} transfers are in flight, {} more were asked for, "
-                                 "limits.transfers_in_flight is {}",
-                                 ledger_.in_flight(), fresh, setup_.transfers_in_flight)});
-    nlohmann::json ids = nlohmann::json::array();
-    std::vector<Admit> accepted;
-    for (std::size_t i = 0; i < request.transfers.size(); ++i)
-      for (TransferId transfer : accept(client, request.transfers[i].key, admitted[i], accepted))
-        ids.push_back(transfer);
-    ok(client, id, {{"ids", std::move(ids)}});
+    const AcceptanceRules rules{
+        {setup_.node, setup_.plan, setup_.default_deadline,
+         [this](const std::string& name) { return takes_work(name); }, open_client_event},
+        setup_.transfers_in_flight,
+        setup_.client_transfers,
+        drain_.has_value(),
+        setup_.audit.get()};
+    auto accepted =
+        accept(request, client, asker_, rules, *setup_.regions, ledger_, received_, Clock::now());
+    if (!accepted) return refuse(client, id, accepted.error());
+    ok(client, id, {{"ids", accepted->ids}});
     setup_.set_load(static_cast<std::uint32_t>(ledger_.in_flight()));
-    for (Admit& admit : accepted) {
-      const std::size_t device = (*admit.admitted->local)->device_index;
-      tell(children_.devices[device], std::move(admit));
+    for (std::size_t i = 0; i < accepted->admitted.size(); ++i) {
+      auto admitted = std::make_shared<Admitted>(std::move(accepted->admitted[i]));
+      if (accepted->verify[i]) verifications_.expect(*admitted);
+      const std::size_t device = (*admitted->local)->device_index;
+      tell(children_.devices[device], Admit{std::move(admitted)});
     }
-  }
-
-  std::vector<TransferId> accept(const ClientId& client, const std::string& key,
-                                 std::vector<Admitted>& admitted, std::vector<Admit>& accepted) {
-    if (auto known = ids_of_key(client, key); !known.empty()) return known;
-    std::vector<TransferId> ids;
-    for (Admitted& one : admitted) {
-      one.id = ledger_.add(client, (*one.local)->device_index);
-      ids.push_back(one.id);
-      accepted.push_back({std::make_shared<Admitted>(std::move(one))});
-    }
-    if (!key.empty()) ledger_.set_key(key_of(client, key), ids);
-    return ids;
-  }
-
-  /// Each client has its own keys: two that use the same word must not get each other's transfers.
-  /// A key has no NUL, so the pair is told apart from any other.
-  static std::string key_of(const ClientId& client, const std::string& key) {
-    return key + '\0' + client;
-  }
-  std::vector<TransferId> ids_of_key(const ClientId& client, const std::string& key) const {
-    return key.empty() ? std::vector<TransferId>{} : ledger_.ids_of_key(key_of(client, key));
   }
 
   void transfer_ended(TransferResult& result) {
@@ -252,10 +227,13 @@ class NodeActor : public caf::event_based_actor {
       return;
     }
     const ClientId client = entry->client;
-    auto event = transfer_event(result, events_.next());
-    ledger_.end(std::move(result), Clock::now());
+    result.stages.enter(Stage::kNotification, Clock::now());
+    events_.publish(Topic::kTransfers, transfer_event(result, events_.next()), &client);
+    const TimePoint now = Clock::now();
+    result.stages.finish(now);
+    monitor_.transfer_ended(result, std::chrono::system_clock::now());
+    ledger_.end(std::move(result), now);
     setup_.set_load(static_cast<std::uint32_t>(ledger_.in_flight()));
-    events_.publish(Topic::kTransfers, std::move(event), &client);
   }
 
   void notified(const Notification& notification) {
@@ -270,14 +248,24 @@ class NodeActor : public caf::event_based_actor {
 
   void handle(const ClientId& client, std::uint64_t id, const CancelRequest& request) {
     nlohmann::json unknown = nlohmann::json::array();
+    for (TransferId transfer : request.ids)
+      if (const auto* entry = ledger_.find(transfer); entry && !asker_.may_touch(entry->who))
+        return refuse(
+            client, id,
+            asker_.refuse("transfer", std::to_string(transfer), setup_.audit.get()).value());
     for (TransferId transfer : request.ids) {
       const auto* entry = ledger_.find(transfer);
       if (!entry)
         unknown.push_back(transfer);
       else if (!entry->result)
-        tell(children_.devices[entry->device], CancelTransfer{transfer});
+        cancel(transfer, *entry);
     }
     ok(client, id, {{"unknown", std::move(unknown)}});
+  }
+
+  void cancel(TransferId transfer, const Ledger::Entry& entry) {
+    if (!verifications_.cancel(transfer))
+      tell(children_.devices[entry.device], CancelTransfer{transfer});
   }
 
   void cancel_all() {
@@ -287,7 +275,7 @@ class NodeActor : public caf::event_based_actor {
     }
     for (TransferId transfer : ledger_.newest(setup_.transfers_in_flight))
       if (const auto* entry = ledger_.find(transfer); entry && !entry->result)
-        tell(children_.devices[entry->device], CancelTransfer{transfer});
+        cancel(transfer, *entry);
   }
 
   void handle(const ClientId& client, std::uint64_t id, const SubscribeRequest& request) {
@@ -301,52 +289,50 @@ class NodeActor : public caf::event_based_actor {
   // -- what is going on --------------------------------------------------------------------------
 
   void handle(const ClientId& client, std::uint64_t id, const StatusRequest&) {
-    gather(*this, children_, [this, client, id](const Gathered& gathered) {
-      nlohmann::json body = device_report(setup_.devices, gathered);
-      body["node"] = setup_.node;
-      body["incarnation"] = setup_.incarnation;
-      body["service_version"] = setup_.service_version;
-      body["provider"] = setup_.provider;
-      body["draining"] = drain_.has_value();
-      body["uptime_s"] =
-          std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - started_).count();
-      const auto& totals = ledger_.totals();
-      body["transfers"]["accepted"] = totals.accepted;
-      body["transfers"]["done"] = totals.done;
-      body["transfers"]["failed"] = totals.failed;
-      body["transfers"]["cancelled"] = totals.cancelled;
-      body["transfers"]["expired"] = totals.expired;
-      body["subscribers"] = events_.subscribers();
-      ok(client, id, std::move(body));
+    gather(*this, children_,
+           [this, client, id](const Gathered& gathered) { ok(client, id, status(gathered)); });
+  }
+
+  nlohmann::json status(const Gathered& gathered) const {
+    return status_report(
+        {setup_, ledger_.totals(), monitor_, drain_.has_value(), started_, events_.subscribers()},
+        gathered);
+  }
+
+  caf::typed_response_promise<Watched> watched() {
+    auto promise = make_response_promise<Watched>();
+    ledger_.forget(Clock::now());
+    gather(*this, children_, [this, promise](const Gathered& gathered) mutable {
+      promise.deliver(Watched{std::make_shared<nlohmann::json>(
+          nlohmann::json{{"status", status(gathered)},
+                         {"nodes", nodes()},
+                         {"transfers", watched_transfers(ledger_, gathered)},
+                         {"counts", monitor_.counts()}})});
     });
+    return promise;
+  }
+
+  void handle(const ClientId& client, std::uint64_t id, const TraceRequest& request) {
+    find_trace(*this, children_, {ledger_, monitor_, request.transfer, setup_.traces_kept},
+               reply_later(client, id));
   }
 
   void handle(const ClientId& client, std::uint64_t id, const TransfersRequest& request) {
     ledger_.forget(Clock::now());
+    const bool watch = request.under_way_first && request.ids.empty();
     const auto ids = request.ids.empty() ? ledger_.newest(request.limit) : request.ids;
-    gather(*this, children_, [this, client, id, ids](const Gathered& gathered) {
-      const auto running = states_of(gathered);
-      nlohmann::json transfers = nlohmann::json::array();
-      for (TransferId transfer : ids) {
-        const auto* entry = ledger_.find(transfer);
-        if (!entry) {
-          transfers.push_back({{"id", transfer}, {"state", "unknown"}});
-        } else if (entry->result) {
-          auto shown = transfer_event(*entry->result, 0);
-          for (const char* key : {"v", "event", "seq"}) shown.erase(key);
-          transfers.push_back(std::move(shown));
-        } else {
-          auto found = running.find(transfer);
-          transfers.push_back(found != running.end()
-                                  ? found->second
-                                  : nlohmann::json{{"id", transfer}, {"state", "queued"}});
-        }
-      }
-      ok(client, id, {{"transfers", std::move(transfers)}});
+    gather(*this, children_, [this, client, id, ids, watch](const Gathered& gathered) {
+      ok(client, id,
+         {{"transfers", watch ? watched_transfers(ledger_, gathered)
+                              : transfers_report(ledger_, ids, gathered)}});
     });
   }
 
   void handle(const ClientId& client, std::uint64_t id, const NodesRequest&) {
+    ok(client, id, {{"nodes", nodes()}});
+  }
+
+  nlohmann::json nodes() const {
     nlohmann::json nodes = nlohmann::json::array();
     nodes.push_back({{"name", setup_.node},
                      {"incarnation", setup_.incarnation},
@@ -358,7 +344,7 @@ class NodeActor : public caf::event_based_actor {
     for (const auto& [name, member] : members_)
       nodes.push_back(member_report(
           {member.record, member.state, member.connected, setup_.peer.wire_version}, seen));
-    ok(client, id, {{"nodes", std::move(nodes)}});
+    return nodes;
   }
 
   // -- members -----------------------------------------------------------------------------------
@@ -403,6 +389,9 @@ class NodeActor : public caf::event_based_actor {
   void member_event(std::string_view kind, const MemberRecord& record, const std::string& reason) {
     spdlog::info("member {} (incarnation {:x}) {}: {}", record.node, record.incarnation, kind,
                  reason);
+    if (kind == "dead")
+      monitor_.trouble("member", fmt::format("{} is dead: {}", record.node, reason),
+                       std::chrono::system_clock::now());
     events_.publish(Topic::kMembers,
                     penstock::member_event(kind, record.node, record.incarnation, reason));
   }
@@ -423,6 +412,7 @@ class NodeActor : public caf::event_based_actor {
     peer.nics = children_.nics;
     peer.node = caf::actor(this);
     peer.regions = setup_.regions;
+    peer.audit = setup_.audit;
     member.peer = spawn_peer(system(), std::move(peer));
     for (const auto& device : children_.devices)
       tell(device, PeerKnown{member.record.incarnation, member.peer});
@@ -434,7 +424,7 @@ class NodeActor : public caf::event_based_actor {
       part(member, {ErrorCode::kPeerLeft, "this node is shutting down"}, false);
     // Jobs hold this actor, and devices do: without this nobody would ever be destroyed, or we
     // would be by our own worker.
-    jobs_.stop();
+    memory_.stop();
     children_ = {};
   }
 
@@ -446,6 +436,7 @@ class NodeActor : public caf::event_based_actor {
       if (!forgetting_) tell_at(this, member.departed + kForgetLook, ForgetDeparted{});
       forgetting_ = true;
     }
+    verifications_.lost(member.record.node, error);
     if (!member.peer && !gone) return;
     for (const auto& device : children_.devices)
       tell(device, PeerDown{member.record.node, member.record.incarnation, error, gone});
@@ -549,7 +540,7 @@ class NodeActor : public caf::event_based_actor {
       const bool busy = ledger_.in_flight() > 0 || inbound > 0 || gathered.unanswered > 0;
       const auto next = drain_->look(busy, Clock::now());
       if (next == Drain::Next::kShut) refuse_opens();
-      if (next != Drain::Next::kDone) return tell_at(this, Clock::now() + kDrainLook, DrainCheck{});
+      if (next != Drain::Next::kDone) return tell_at(this, Clock::now() + kLook, DrainCheck{});
       if (drained_) drained_->deliver(true);
       drained_.reset();
     });
@@ -564,9 +555,14 @@ class NodeActor : public caf::event_based_actor {
   TimePoint started_;
   Ledger ledger_;
   EventLog events_;
-  RegionJobs jobs_;
+  Monitor monitor_;
+  TimePoint received_;  // the request that is being answered
+  MemoryRequests memory_;
+  Verifications verifications_;
   std::map<std::string, Member> members_;
-  std::vector<Release> releases_;
+  Asker asker_;  // of the request in hand
+  Leases leases_;
+  TimePoint leases_due_ = TimePoint::max();
   bool forgetting_ = false;  // a look is due
   std::optional<Drain> drain_;
   std::optional<caf::response_promise> drained_;

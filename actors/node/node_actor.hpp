@@ -11,11 +11,13 @@
 #include "actors/device/region_table.hpp"
 #include "actors/gateway/gateway.hpp"
 #include "actors/local_device.hpp"
+#include "actors/monitor/monitor.hpp"
 #include "actors/node/admission.hpp"
 #include "actors/node/event_log.hpp"
 #include "actors/node/ledger.hpp"
 #include "actors/node/region_jobs.hpp"
 #include "actors/peer/peer.hpp"
+#include "actors/security/audit.hpp"
 
 namespace penstock {
 
@@ -31,12 +33,17 @@ struct NodeActorSetup {
   Milliseconds default_deadline{60000};
   Milliseconds release_deadline{10000};
   std::size_t transfers_in_flight = 65536;
+  std::size_t client_transfers = 0;  // of them one client's; 0: no limit of its own
   std::size_t events_kept = 10000;
+  std::size_t traces_kept = 1000;
+  std::function<Gateway::Counters()> requests;  // the gateway's
+  std::function<std::string()> watched_at;      // the page's address; "": there is none
   Ledger::Options ledger;
   RegionLimits limits;
   std::shared_ptr<DescriptorSocket> descriptors;  // null: there is none
   Peer::Options peer;
-  EventLog::Send send;  // the gateway's
+  std::shared_ptr<Audit> audit;  // of what peers send
+  EventLog::Send send;           // the gateway's
   // -- membership ---------------------------------------------------------------------------------
   /// The data plane saw a link to this node fail: membership should look at once.
   std::function<void(const std::string& node)> suspect;

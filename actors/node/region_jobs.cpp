@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <list>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -123,16 +125,59 @@ RegionJobs::RegionJobs(std::string node, std::string segments, std::shared_ptr<R
       regions_(std::move(regions)),
       devices_(std::move(devices)),
       limits_(limits),
+      claims_(std::make_shared<Claims>()),
       descriptors_(std::move(descriptors)) {}
 
-Result<void> RegionJobs::has_room(std::uint64_t bytes) const {
-  if (limits_.bytes == 0) return {};
-  std::uint64_t used = 0;
-  for (const auto& region : regions_->list()) used += region->bytes;
-  if (bytes <= limits_.bytes && used <= limits_.bytes - bytes) return {};
-  return fail(ErrorCode::kResourceExhausted,
-              "{} bytes asked for, {} of {} are taken (limits.region_bytes)", bytes, used,
-              limits_.bytes);
+struct RegionJobs::Claims {
+  struct Claim {
+    RegionOwner owner;
+    std::uint64_t bytes = 0;
+  };
+  std::mutex mutex;
+  std::list<Claim> all;
+
+  /// Ends with what is returned. `claims` is what it is called on, so that it outlives the claim.
+  static std::shared_ptr<void> add(const std::shared_ptr<Claims>& claims, RegionOwner owner,
+                                   std::uint64_t bytes) {
+    const std::lock_guard lock(claims->mutex);
+    const auto place = claims->all.insert(claims->all.end(), {std::move(owner), bytes});
+    return {claims.get(), [claims, place](Claims*) {
+              const std::lock_guard lock(claims->mutex);
+              claims->all.erase(place);
+            }};
+  }
+};
+
+Result<void> RegionJobs::has_room(const RegionOwner& owner, std::uint64_t bytes) const {
+  std::uint64_t used = 0, owners = 0;
+  std::size_t count = 0;
+  const auto add = [&](const RegionOwner& whose, std::uint64_t size) {
+    used += size;
+    if (!(whose == owner)) return;
+    owners += size;
+    ++count;
+  };
+  if (limits_.bytes == 0 && limits_.client_bytes == 0 && limits_.client_regions == 0) return {};
+  for (const auto& region : regions_->list()) add({region->client, region->who}, region->bytes);
+  {
+    const std::lock_guard lock(claims_->mutex);
+    for (const auto& claim : claims_->all) add(claim.owner, claim.bytes);
+  }
+  const auto fits = [&](std::uint64_t most, std::uint64_t taken) {
+    return most == 0 || (bytes <= most && taken <= most - bytes);
+  };
+  if (!fits(limits_.bytes, used))
+    return fail(ErrorCode::kResourceExhausted,
+                "{} bytes asked for, {} of {} are taken (limits.region_bytes)", bytes, used,
+                limits_.bytes);
+  if (!fits(limits_.client_bytes, owners))
+    return fail(ErrorCode::kResourceExhausted,
+                "{} bytes asked for, this client has {} of {} (limits.client_region_bytes)", bytes,
+                owners, limits_.client_bytes);
+  if (limits_.client_regions != 0 && count >= limits_.client_regions)
+    return fail(ErrorCode::kResourceExhausted, "this client has {} regions: limits.client_regions",
+                count);
+  return {};
 }
 
 Result<std::shared_ptr<LocalDevice>> RegionJobs::named(const std::string& name) const {
@@ -146,7 +191,6 @@ Result<std::shared_ptr<LocalDevice>> RegionJobs::named(const std::string& name) 
 }
 
 Result<std::shared_ptr<LocalDevice>> RegionJobs::choose(const Region& wanted) const {
-  if (auto room = has_room(wanted.bytes); !room) return tl::unexpected(room.error());
   if (!wanted.device.empty()) return named(wanted.device);
   // The device with the fewest bytes so far, so that regions spread over NUMA nodes.
   std::vector<std::uint64_t> used(devices_.size(), 0);
@@ -190,24 +234,32 @@ Result<std::pair<std::shared_ptr<LocalDevice>, int>> RegionJobs::choose_gpu(
 void RegionJobs::make(std::shared_ptr<Region> region, MakeMemory make_memory, Reply reply) {
   if (auto reserved = regions_->reserve(region->name, limits_.regions); !reserved)
     return reply(tl::unexpected(reserved.error()));
-  auto device = choose(*region);
+  const RegionOwner owner{region->client, region->who};
+  auto room = has_room(owner, region->bytes);
+  auto device =
+      room ? choose(*region) : Result<std::shared_ptr<LocalDevice>>(tl::unexpected(room.error()));
   if (!device) {
     regions_->abandon(region->name);
     return reply(tl::unexpected(device.error()));
   }
+  auto claim = Claims::add(claims_, owner, region->bytes);
   region->device = (*device)->name;
   region->device_index = (*device)->index;
   (*device)->registrar->post([regions = regions_, device = *device, region = std::move(region),
-                              make_memory = std::move(make_memory), reply = std::move(reply)] {
+                              make_memory = std::move(make_memory), reply = std::move(reply),
+                              claim = std::move(claim)]() mutable {
     auto memory = make_memory(*device);
     if (memory) region->memory = std::move(*memory);
     auto registered = memory ? register_everywhere(*device, *region)
                              : Result<void>(tl::unexpected(memory.error()));
     if (!registered) {
       regions->abandon(region->name);
+      claim.reset();
       return reply(tl::unexpected(registered.error()));
     }
-    reply(to_json(*regions->publish(region)));
+    const auto published = regions->publish(region);
+    claim.reset();  // before the client hears of it
+    reply(to_json(*published));
   });
 }
 
@@ -249,12 +301,14 @@ void RegionJobs::make_on_gpu(
       std::move(reply));
 }
 
-void RegionJobs::allocate(const AllocateRequest& request, std::string client, Reply reply) {
+void RegionJobs::allocate(const AllocateRequest& request, RegionOwner owner, Reply reply) {
   auto region = std::make_shared<Region>();
   region->name = request.name;
   region->bytes = request.bytes;
   region->device = request.device;
-  region->client = std::move(client);
+  region->client = std::move(owner.client);
+  region->who = std::move(owner.who);
+  region->allow = request.allow;
   if (request.memory == MemoryKind::kCuda)
     return make_on_gpu(
         request, std::move(region),
@@ -273,14 +327,16 @@ void RegionJobs::allocate(const AllocateRequest& request, std::string client, Re
       std::move(reply));
 }
 
-void RegionJobs::register_shared(const RegisterRequest& request, std::string client, Reply reply) {
+void RegionJobs::register_shared(const RegisterRequest& request, RegionOwner owner, Reply reply) {
   auto region = std::make_shared<Region>();
   region->name = request.name;
   region->bytes = request.bytes;
   region->device = request.device;
   region->client_owned = true;
   region->shared_offset = request.offset;
-  region->client = std::move(client);
+  region->client = std::move(owner.client);
+  region->who = std::move(owner.who);
+  region->allow = request.allow;
   if (request.memory == MemoryKind::kCuda)
     return make_on_gpu(
         request, std::move(region),

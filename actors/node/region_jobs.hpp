@@ -21,8 +21,20 @@ namespace penstock {
 struct RegionLimits {
   std::size_t regions = 65536;
   std::uint64_t bytes = 0;  // of all regions together; 0: no limit
+  // The same for one client; 0: no limit of its own.
+  std::size_t client_regions = 0;
+  std::uint64_t client_bytes = 0;
   HugePages huge_pages = HugePages::kAuto;
   bool gpus = true;  // whether memory of GPUs may be used (devices.gpus)
+};
+
+/// Whose a region is.
+struct RegionOwner {
+  std::string client;  // its connection
+  std::string who;  // its name in the allow-list; "" without keys: the connection is all there is
+  bool operator==(const RegionOwner& other) const {
+    return who == other.who && (!who.empty() || client == other.client);
+  }
 };
 
 class RegionJobs {
@@ -34,8 +46,8 @@ class RegionJobs {
              std::vector<std::shared_ptr<LocalDevice>> devices, RegionLimits limits,
              std::shared_ptr<DescriptorSocket> descriptors = nullptr);
 
-  void allocate(const AllocateRequest& request, std::string client, Reply reply);
-  void register_shared(const RegisterRequest& request, std::string client, Reply reply);
+  void allocate(const AllocateRequest& request, RegionOwner owner, Reply reply);
+  void register_shared(const RegisterRequest& request, RegionOwner owner, Reply reply);
   void fill(const FillRequest& request, Reply reply);
   void digest(const DigestRequest& request, Reply reply);
   /// Takes a closed region apart once nobody uses it; false: still used. `reply` is called later.
@@ -48,7 +60,9 @@ class RegionJobs {
   using MakeMemory = std::function<Result<std::shared_ptr<RegionMemory>>(const LocalDevice&)>;
   void make(std::shared_ptr<Region> region, MakeMemory make_memory, Reply reply);
   Reply with_descriptor(const std::string& name, Reply reply) const;
-  Result<void> has_room(std::uint64_t bytes) const;
+  /// Room that a region takes from when it is asked for until it is in the table.
+  struct Claims;
+  Result<void> has_room(const RegionOwner& owner, std::uint64_t bytes) const;
   Result<std::shared_ptr<LocalDevice>> named(const std::string& device) const;
   Result<std::shared_ptr<LocalDevice>> choose(const Region& region) const;
   /// The GPU that is meant, and the device that serves it.
@@ -66,6 +80,7 @@ class RegionJobs {
   std::shared_ptr<RegionTable> regions_;
   std::vector<std::shared_ptr<LocalDevice>> devices_;
   RegionLimits limits_;
+  std::shared_ptr<Claims> claims_;
   std::shared_ptr<DescriptorSocket> descriptors_;  // null: there is none
   std::uint64_t next_segment_ = 1;
   std::shared_ptr<std::atomic<bool>> stopping_ = std::make_shared<std::atomic<bool>>(false);

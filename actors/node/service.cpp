@@ -19,6 +19,7 @@
 #include "actors/node/open_files.hpp"
 #include "actors/node/staging.hpp"
 #include "actors/node/version.hpp"
+#include "actors/node/watch_page.hpp"
 #include "transport/gpu/inventory.hpp"
 #include "transport/memory/segment_owner.hpp"
 
@@ -63,6 +64,9 @@ struct Service::State {
   std::string banner;
   std::shared_ptr<RegionTable> regions = std::make_shared<RegionTable>(incarnation);
   SegmentOwner segments;  // goes after the regions
+  std::optional<KeyPair> cluster_keys;
+  KeyPair session_keys = make_key_pair();  // of the seals, for this run
+  std::shared_ptr<Audit> audit;
   Machine machine;
   std::unique_ptr<ActorSystemConfig> config;
   std::unique_ptr<caf::actor_system> system;
@@ -73,6 +77,8 @@ struct Service::State {
   std::unique_ptr<Gateway> gateway;
   std::unique_ptr<GossipSocket> gossip;
   std::atomic<GossipSocket*> open_gossip_socket{nullptr};  // for the actors
+  std::unique_ptr<HttpServer> watch_page;
+  std::atomic<std::shared_ptr<const std::string>> watched_at;  // for the actors
 
   std::string segment_prefix() const {
     return fmt::format("penstock.{}.{:016x}", settings.node.name, incarnation);
@@ -85,6 +91,7 @@ struct Service::State {
   void open_descriptors();
   Result<void> open_gateway();
   Result<void> open_gossip();
+  Result<void> open_page();
   DeviceActorSetup device_setup(std::size_t index) const;
   void stop();
 };
@@ -105,14 +112,21 @@ void Service::State::spawn_node_actor() {
           std::min(setup.plan.max_chunk_bytes, device->poller->nic(i).info().max_chunk_bytes);
   setup.default_deadline = settings.timeouts.transfer_default;
   setup.transfers_in_flight = settings.limits.transfers_in_flight;
+  setup.client_transfers = settings.limits.client_transfers;
   setup.events_kept = settings.request.events_kept;
   setup.ledger.keep = settings.request.results_kept;
-  setup.limits = {settings.limits.regions, settings.limits.region_bytes, settings.memory.huge_pages,
-                  settings.devices.gpu_choice != GpuChoice::kNone};
+  setup.limits.regions = settings.limits.regions;
+  setup.limits.bytes = settings.limits.region_bytes;
+  setup.limits.huge_pages = settings.memory.huge_pages;
+  setup.limits.gpus = settings.devices.gpu_choice != GpuChoice::kNone;
+  setup.limits.client_regions = settings.limits.client_regions;
+  setup.limits.client_bytes = settings.limits.client_region_bytes;
   setup.descriptors = descriptors;
   setup.peer.node = settings.node.name;
   setup.peer.incarnation = incarnation;
   setup.peer.wire_version = wire_version();
+  setup.audit = audit;
+  if (cluster_keys) setup.peer.secrets = {session_keys.secret_key, cluster_keys->secret_key};
   for (const auto& device : machine.devices)
     setup.peer.devices.push_back({device->name, device->card_names.size()});
   // The gateway outlives the actors, but starts after them.
@@ -138,6 +152,12 @@ void Service::State::spawn_node_actor() {
     auto* open = open_gossip_socket.load();
     return open ? open->members() : std::vector<MemberChange>{};
   };
+  setup.requests = [this] { return gateway->counters(); };
+  setup.watched_at = [this] {
+    const auto at = watched_at.load();
+    return at ? *at : std::string();
+  };
+  setup.traces_kept = settings.metrics.traces_kept;
   setup.drain_asked = drain_asked;
   setup.departed_kept = settings.gossip.forget_dead;
   node = spawn_node(*system, std::move(setup));
@@ -152,6 +172,7 @@ DeviceActorSetup Service::State::device_setup(std::size_t index) const {
   setup.node = node;
   setup.nics = children.nics[index];
   setup.incarnation = incarnation;
+  setup.sealed = cluster_keys.has_value();
   setup.warm_up = settings.fabric.warm_up;
   Outbound::Options& outbound = setup.outbound;
   outbound.node = settings.node.name;
@@ -215,6 +236,17 @@ void Service::State::spawn_children() {
 Result<void> Service::State::open_gateway() {
   Gateway::Setup setup;
   setup.bind = settings.request.bind;
+  if (const SecuritySettings& security = settings.security; !security.key_file.empty()) {
+    auto keys = read_key_file(security.key_file);
+    if (!keys) return tl::unexpected(keys.error());
+    setup.keys = *keys;
+    auto clients = AllowList::read(security.allow_list);
+    if (!clients) return tl::unexpected(clients.error());
+    setup.clients = std::move(*clients);
+  }
+  setup.max_connections = settings.limits.connections;
+  setup.max_client_requests = settings.limits.client_requests;
+  setup.audit_lines_per_s = settings.log.repeat_per_s;
   setup.max_request_bytes = settings.request.max_request_bytes;
   setup.sink = [door = door](ClientId client, Request request) {
     door->pass(ClientRequest{std::move(client), std::make_shared<Request>(std::move(request))});
@@ -246,12 +278,16 @@ Result<void> Service::State::open_gossip() {
   setup.options.push_pull = settings.gossip.push_pull;
   setup.options.forget_dead = settings.gossip.forget_dead;
   setup.options.seed = incarnation;
+  setup.keys = cluster_keys;
   setup.self.node = settings.node.name;
   setup.self.labels = settings.node.labels;
   setup.self.incarnation = incarnation;
   setup.self.wire_version = wire_version();
   setup.self.service_version = kServiceVersion;
   setup.self.provider = settings.fabric.provider;
+  if (cluster_keys)
+    for (const std::uint8_t byte : session_keys.public_key)
+      setup.self.fabric_key.push_back(static_cast<std::byte>(byte));
   setup.self.request_endpoint = gateway->endpoints().front();
   for (const auto& device : machine.devices)
     for (std::size_t i = 0; i < device->card_names.size(); ++i)
@@ -268,7 +304,22 @@ Result<void> Service::State::open_gossip() {
   return {};
 }
 
+Result<void> Service::State::open_page() {
+  if (settings.metrics.endpoint == "off") return {};
+  if (settings.metrics.endpoint == "auto" && !settings.security.key_file.empty() &&
+      settings.metrics.password_file.empty()) {
+    spdlog::info("no page and no metrics: clients need keys, and metrics.password_file is empty");
+    return {};
+  }
+  auto opened = open_watch_page_server(settings.metrics, *system, node);
+  if (!opened) return tl::unexpected(opened.error());
+  watch_page = std::move(*opened);
+  watched_at = std::make_shared<const std::string>(watch_page->endpoint());
+  return {};
+}
+
 void Service::State::stop() {
+  watch_page.reset();  // its threads ask the actors
   if (door) door->shut();
   for (const auto& bell : machine.bells) bell->aim(nullptr);
   if (system) {
@@ -305,10 +356,16 @@ Result<std::unique_ptr<Service>> Service::start(const Settings& settings, DrainA
   State& state = *service->state_;
   state.settings = settings;
   state.drain_asked = std::move(drain_asked);
+  state.audit = std::make_shared<Audit>(settings.log.repeat_per_s);
   if (auto files = raise_open_files(); !files) return tl::unexpected(files.error());
   auto segments = SegmentOwner::claim(state.segment_prefix());
   if (!segments) return tl::unexpected(segments.error());
   state.segments = std::move(*segments);
+  if (const auto& file = settings.security.cluster_key_file; !file.empty()) {
+    auto keys = read_key_file(file);
+    if (!keys) return tl::unexpected(keys.error());
+    state.cluster_keys = *keys;
+  }
   auto machine = open_machine(settings);
   if (!machine) return tl::unexpected(machine.error());
   state.machine = std::move(*machine);
@@ -328,15 +385,33 @@ Result<std::unique_ptr<Service>> Service::start(const Settings& settings, DrainA
   state.spawn_children();
   if (auto opened = state.open_gateway(); !opened) return tl::unexpected(opened.error());
   if (auto opened = state.open_gossip(); !opened) return tl::unexpected(opened.error());
+  if (auto opened = state.open_page(); !opened) return tl::unexpected(opened.error());
 
   state.banner =
       fmt::format("penstockd {}\n  node      {} (incarnation {:x})\n  provider  {}\n",
                   kServiceVersion, settings.node.name, state.incarnation, settings.fabric.provider);
   state.banner += state.machine.description;
+  if (settings.security.insecure)
+    spdlog::warn(
+        "security.insecure: whoever reaches this node's {} may do what they like with its "
+        "memory",
+        settings.security.key_file.empty() ? "sockets and cards" : "gossip and cards");
   for (const auto& endpoint : state.gateway->endpoints())
     state.banner += fmt::format("  requests  {}\n", endpoint);
   state.banner += fmt::format("  gossip    {}\n", state.gossip->self().gossip_endpoint);
+  state.banner += fmt::format("  metrics   {}\n",
+                              state.watch_page ? state.watch_page->endpoint() + "/metrics" : "off");
   return service;
+}
+
+Result<void> Service::reload() {
+  const SecuritySettings& security = state_->settings.security;
+  if (security.allow_list.empty()) return {};
+  auto clients = AllowList::read(security.allow_list);
+  if (!clients) return tl::unexpected(clients.error());
+  spdlog::info("allow-list {} read again: {} keys", security.allow_list.string(), clients->size());
+  state_->gateway->allow(std::move(*clients));
+  return {};
 }
 
 const std::string& Service::banner() const { return state_->banner; }

@@ -28,6 +28,9 @@ class Service {
   /// The start-up block: who this is, its devices and cards, why they are paired, what is bound.
   const std::string& banner() const;
 
+  /// Reads the list of clients again (security.allow_list). After an error the old one stays.
+  Result<void> reload();
+
   /// Takes no new work, tells the other nodes so, and waits until nothing is in flight, of theirs
   /// neither; at the deadline what is left is cancelled. Then tells the other nodes that this one
   /// leaves. True: everything ended by itself.

@@ -1,4 +1,5 @@
-// What devices and cards say of themselves, as the status and transfers replies show it.
+// What a node says of itself, its devices, cards and transfers: the bodies of the status, transfers
+// and trace replies, and what those who watch it see.
 #pragma once
 
 #include <map>
@@ -8,6 +9,7 @@
 
 #include "actors/local_device.hpp"
 #include "actors/messages.hpp"
+#include "actors/node/node_actor.hpp"
 
 namespace penstock {
 
@@ -18,11 +20,24 @@ struct Gathered {
   std::size_t unanswered = 0;  // devices that did not answer in time: theirs is empty
 };
 
-/// {"devices":[{name, cards:[...]}], "transfers":{"queued","running","inbound"}}
-nlohmann::json device_report(const std::vector<std::shared_ptr<LocalDevice>>& devices,
-                             const Gathered& gathered);
+/// What the node actor knows by itself.
+struct NodeFacts {
+  const NodeActorSetup& setup;
+  const Ledger::Totals& totals;
+  const Monitor& monitor;
+  bool draining = false;
+  TimePoint started;
+  std::size_t subscribers = 0;
+};
+nlohmann::json status_report(const NodeFacts& facts, const Gathered& gathered);
 
-/// The transfers that are under way, by id.
-std::map<TransferId, nlohmann::json> states_of(const Gathered& gathered);
+/// Of these, in their order.
+nlohmann::json transfers_report(const Ledger& ledger, const std::vector<TransferId>& ids,
+                                const Gathered& gathered);
+/// Those under way first, then the newest that ended: what fits on a page.
+nlohmann::json watched_transfers(const Ledger& ledger, const Gathered& gathered);
+
+nlohmann::json unfinished_report(const Outbound::Unfinished& transfer);
+Error no_trace(TransferId transfer, std::size_t kept);
 
 }  // namespace penstock

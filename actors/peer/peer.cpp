@@ -1,6 +1,7 @@
 #include "actors/peer/peer.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 namespace penstock {
@@ -29,6 +30,7 @@ bool answers(const Question& question, const Answer& answer) {
     bool operator()(const Fence&) const { return is<Fenced>(answer) || is<AlreadyDone>(answer); }
     bool operator()(const Revoke&) const { return is<Revoked>(answer); }
     bool operator()(const DrainNode&) const { return is<DrainBegun>(answer); }
+    bool operator()(const Verify&) const { return is<Verified>(answer); }
   };
   return is<Refused>(answer) || std::visit(Kinds{answer}, question);
 }
@@ -40,6 +42,20 @@ constexpr auto kProbeFresh = std::chrono::milliseconds(250);
 /// A question that went over a link so often without an answer takes another, whatever else is
 /// heard from the peer.
 constexpr unsigned kTriesPerLink = 2;
+
+/// What greetings are sealed for.
+constexpr Seal::Challenge kNoChallenge{};
+
+std::vector<std::byte> bytes_of(const Seal::Challenge& challenge) {
+  const auto* first = reinterpret_cast<const std::byte*>(challenge.data());
+  return {first, first + challenge.size()};
+}
+
+Key key_of(const std::vector<std::byte>& bytes) {
+  Key key{};
+  std::memcpy(key.data(), bytes.data(), std::min(bytes.size(), key.size()));
+  return key;
+}
 
 std::int64_t milliseconds(Clock::duration d) {
   return std::chrono::duration_cast<Milliseconds>(d).count();
@@ -54,6 +70,9 @@ Peer::Peer(MemberRecord record, Options options, Port port)
       links_(cards_of(options_.devices), record_.cards, options_.link_backoff,
              {port_.command, port_.new_link}) {
   views_.resize(cards_of(options_.devices).size(), CardView::kUnknown);
+  if (!options_.secrets) return;
+  seal_.emplace(*options_.secrets, key_of(record_.fabric_key));
+  ours_ = Seal::new_challenge();
 }
 
 void Peer::start(TimePoint now) {
@@ -127,12 +146,11 @@ void Peer::send(std::uint64_t sequence, Asked& asked, TimePoint now) {
   }
   std::vector<std::byte> bytes = asked.message;
   if (sequence == hello_) {
-    auto hello =
-        encode(message_of(sequence, Question(Hello{options_.node, port_.inbound_cards(), {}})));
+    auto hello = encode(message_of(sequence, Question(hello_over({}))));
     if (hello) bytes = std::move(*hello);
   }
   if (!bytes.empty()) {
-    send_over(*link, std::move(bytes));
+    send_over(*link, std::move(bytes), sequence == hello_);
     asked.tries = asked.link == *link ? asked.tries + 1 : 1;
     asked.link = *link;
     asked.sent_at = now;
@@ -164,6 +182,8 @@ void Peer::expire(TimePoint now) {
 void Peer::receive_answer(std::uint64_t sequence, Answer answer, TimePoint now) {
   // Even to a Hello that a newer one replaced: the cards in it are at least as new as we know.
   if (const auto* ok = std::get_if<HelloOk>(&answer)) {
+    if (!answers_ours(ok->answers)) return;  // of an earlier life, come again
+    hear_challenge(ok->challenge);
     learn(ok->devices, now);
     probe_answered(sequence, now);
   }
@@ -189,15 +209,36 @@ void Peer::receive_answer(std::uint64_t sequence, Answer answer, TimePoint now) 
 
 // -- being asked ---------------------------------------------------------------------------------
 
-void Peer::receive(Message message, TimePoint now) {
+bool Peer::receive(Message message, TimePoint now) {
   if (closed_ || message.source != record_.incarnation ||
       message.destination != options_.incarnation)
-    return;
+    return true;
+  if (!fits(message)) return false;
   last_heard_ = now;
   if (auto* question = std::get_if<Question>(&message.body))
     receive_question(message.sequence, std::move(*question), now);
   else
     receive_answer(message.sequence, std::move(std::get<Answer>(message.body)), now);
+  return true;
+}
+
+bool Peer::fits(const Message& message) const {
+  if (!seal_) return true;
+  const auto* question = std::get_if<Question>(&message.body);
+  const auto* answer = std::get_if<Answer>(&message.body);
+  const bool greeting = question != nullptr ? std::holds_alternative<Hello>(*question)
+                                            : std::holds_alternative<HelloOk>(*answer);
+  return seal_->fits(message.sealed, message.seal, greeting ? kNoChallenge : ours_);
+}
+
+/// Whether a greeting proves that its sender has heard us in this life.
+bool Peer::answers_ours(const std::vector<std::byte>& challenge) const {
+  return !seal_ || challenge == bytes_of(ours_);
+}
+
+void Peer::hear_challenge(const std::vector<std::byte>& challenge) {
+  if (seal_ && challenge.size() == theirs_.size())
+    std::memcpy(theirs_.data(), challenge.data(), theirs_.size());
 }
 
 void Peer::receive_question(std::uint64_t sequence, Question question, TimePoint now) {
@@ -230,17 +271,37 @@ std::optional<LinkId> Peer::way_back(const Hello& hello) {
 
 // Answered anew each time, never from what is kept: the answer is where our cards are now.
 void Peer::receive_hello(std::uint64_t sequence, const Hello& hello, TimePoint now) {
-  Answer answer = HelloOk{port_.inbound_cards()};
-  if (hello.node != record_.node)
+  HelloOk greeting{port_.inbound_cards()};
+  if (seal_) {
+    greeting.challenge = bytes_of(ours_);
+    greeting.answers = hello.challenge;
+  }
+  Answer answer = std::move(greeting);
+  if (hello.node != record_.node) {
     answer = Refused{
         {ErrorCode::kInvalidArgument,
          fmt::format("Hello from node '{}', known here as '{}'", hello.node, record_.node)}};
-  else
+  } else if (answers_ours(hello.answers)) {
+    hear_challenge(hello.challenge);
     learn(hello.devices, now);
+  }
   auto bytes = encode(message_of(sequence, std::move(answer)));
   if (!bytes) return;
-  if (const auto link = way_back(hello)) return send_over(*link, std::move(*bytes));
-  send_over_control(std::move(*bytes), now);
+  const auto way = way_back(hello);
+  if (const auto link = way ? way : links_.control(now)) send_over(*link, std::move(*bytes), true);
+  // Whoever does not know our challenge may be the peer in a new life, or a stranger with an old
+  // message of its: nothing is believed, but it is asked.
+  if (!answers_ours(hello.answers) && hello_ == 0 && hello.challenge != bytes_of(theirs_))
+    say_hello(now);
+}
+
+Hello Peer::hello_over(Hello::Way way) const {
+  Hello hello{options_.node, port_.inbound_cards(), std::move(way)};
+  if (seal_) {
+    hello.challenge = bytes_of(ours_);
+    if (theirs_ != kNoChallenge) hello.answers = bytes_of(theirs_);
+  }
+  return hello;
 }
 
 void Peer::answer(std::uint64_t sequence, Answer answer, TimePoint now) {
@@ -259,7 +320,8 @@ std::optional<LinkId> Peer::send_over_control(std::vector<std::byte> bytes, Time
   return link;
 }
 
-void Peer::send_over(LinkId link, std::vector<std::byte> bytes) {
+void Peer::send_over(LinkId link, std::vector<std::byte> bytes, bool greeting) {
+  if (seal_) seal_->close(bytes, greeting ? kNoChallenge : theirs_);
   port_.command(links_.device_of(link), SendMessage{link, std::move(bytes)});
 }
 
@@ -273,12 +335,12 @@ void Peer::send_probes(TimePoint now) {
 void Peer::probe(const PeerLinks::Way& way, std::optional<LinkId> suspect, TimePoint now) {
   std::erase_if(probes_, [&](const auto& each) { return each.second.sent_at + kProbeKept < now; });
   const std::uint64_t sequence = next_sequence(now);
-  Hello hello{options_.node, port_.inbound_cards(), links_.way_of(way.pair)};
+  Hello hello = hello_over(links_.way_of(way.pair));
   hello.way.from_device = options_.devices[links_.local_of(way.pair).device].name;
   auto bytes = encode(message_of(sequence, Question(std::move(hello))));
   if (!bytes) return;
   probes_.emplace(sequence, Probe{way.pair, now, suspect});
-  send_over(way.link, std::move(*bytes));
+  send_over(way.link, std::move(*bytes), true);
 }
 
 void Peer::probe_answered(std::uint64_t sequence, TimePoint now) {

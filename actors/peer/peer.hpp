@@ -17,6 +17,7 @@
 #include "actors/membership/member.hpp"
 #include "actors/peer/answered_questions.hpp"
 #include "actors/peer/peer_links.hpp"
+#include "actors/security/seal.hpp"
 #include "actors/wire/message.hpp"
 #include "transport/poller/command.hpp"
 
@@ -36,6 +37,8 @@ class Peer {
     Milliseconds repeat_first{100};  // a question is repeated after this, then doubled up to
     Milliseconds repeat_most{500};
     Milliseconds link_backoff{100};  // a failed link is probed after this, doubled up to 2 s
+    /// Messages are sealed, and taken only with a seal that fits. None: as they come.
+    std::optional<Seal::Secrets> secrets{};
   };
   /// Effects. Called from within the Peer's functions; must not call back into it.
   struct Port {
@@ -69,8 +72,9 @@ class Peer {
   void ask(std::uint64_t token, Question question, TimePoint deadline, TimePoint now);
   /// Answers a question. Only the newest answer per sequence matters.
   void answer(std::uint64_t sequence, Answer answer, TimePoint now);
-  /// A message from this incarnation to ours; others are dropped.
-  void receive(Message message, TimePoint now);
+  /// A message from this incarnation to ours; others are dropped. False: its seal does not fit, and
+  /// it was dropped.
+  bool receive(Message message, TimePoint now);
   /// The poller said LinkFailed. False: the link is not one of this peer's.
   bool link_failed(LinkId link, const Error& error, TimePoint now);
   /// The poller said LinkStill. The peer is asked over other links whether it lives: if it answers,
@@ -134,12 +138,17 @@ class Peer {
   std::uint64_t next_sequence(TimePoint now);
   Message message_of(std::uint64_t sequence, std::variant<Question, Answer> body) const;
   void say_hello(TimePoint now);
+  Hello hello_over(Hello::Way way) const;
   void send(std::uint64_t sequence, Asked& asked, TimePoint now);
   void send_due(TimePoint now);
   void expire(TimePoint now);
   std::optional<LinkId> send_over_control(std::vector<std::byte> bytes, TimePoint now);
   void repeat_answer(std::uint64_t sequence, TimePoint now);
-  void send_over(LinkId link, std::vector<std::byte> bytes);
+  /// `greeting`: a Hello or its answer, which go before challenges are known.
+  void send_over(LinkId link, std::vector<std::byte> bytes, bool greeting = false);
+  bool fits(const Message& message) const;
+  bool answers_ours(const std::vector<std::byte>& challenge) const;
+  void hear_challenge(const std::vector<std::byte>& challenge);
   void send_probes(TimePoint now);
   void probe(const PeerLinks::Way& way, std::optional<LinkId> suspect, TimePoint now);
   void probe_answered(std::uint64_t sequence, TimePoint now);
@@ -150,6 +159,9 @@ class Peer {
   void receive_answer(std::uint64_t sequence, Answer answer, TimePoint now);
   void learn(const std::vector<DeviceCards>& devices, TimePoint now);
 
+  std::optional<Seal> seal_;
+  Seal::Challenge ours_{};    // that the peer's messages must be sealed for
+  Seal::Challenge theirs_{};  // as last proved
   PeerLinks links_;
   std::map<std::uint64_t, Asked> asked_;   // by sequence, in the order of asking
   std::map<std::uint64_t, Probe> probes_;  // by sequence

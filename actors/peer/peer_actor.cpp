@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "actors/messages.hpp"
+#include "actors/node/page_digests.hpp"
 
 namespace penstock {
 namespace {
@@ -31,7 +32,10 @@ class PeerActor : public caf::event_based_actor {
     settle();
     return {
         [this](PeerReceive& received) {
-          peer_.receive(std::move(received.message), Clock::now());
+          if (!peer_.receive(std::move(received.message), Clock::now()) && setup_.audit)
+            setup_.audit->refused(
+                "a message over the fabric",
+                "it says it is from node '" + setup_.record.node + "' and its seal does not fit");
           settle();
         },
         [this](PeerAsk& ask) {
@@ -75,6 +79,12 @@ class PeerActor : public caf::event_based_actor {
           const std::uint64_t token = next_token_++;
           drain_askers_.emplace(token, ask);
           peer_.ask(token, DrainNode{ask.deadline_ms}, Clock::now() + kDrainAnswer, Clock::now());
+          settle();
+        },
+        [this](const AskVerify& ask) {
+          const std::uint64_t token = next_token_++;
+          verify_askers_.emplace(token, ask);
+          peer_.ask(token, *ask.question, ask.deadline, Clock::now());
           settle();
         },
         [this](const PeerClose& close) {
@@ -164,6 +174,16 @@ class PeerActor : public caf::event_based_actor {
       drain_askers_.erase(asker);
       return;
     }
+    if (const auto asker = verify_askers_.find(token); asker != verify_askers_.end()) {
+      auto differing = std::make_shared<Result<std::uint64_t>>();
+      if (answer)
+        *differing = std::get<Verified>(*answer).differing;
+      else
+        *differing = tl::unexpected(answer.error());
+      tell(setup_.node, BatchCompared{asker->second.transfer, asker->second.first, differing});
+      verify_askers_.erase(asker);
+      return;
+    }
     auto found = askers_.find(token);
     if (found == askers_.end()) return;
     answers_.emplace_back(std::move(found->second), std::move(answer));
@@ -182,6 +202,22 @@ class PeerActor : public caf::event_based_actor {
                       std::make_shared<Result<std::vector<Peer::PathCard>>>(std::move(links))});
   }
 
+  /// On the copier's thread of the device that has the region.
+  void verify(std::uint64_t sequence, const Verify& question) {
+    auto use = setup_.regions->use(question.region, question.epoch);
+    if (!use) return tell(caf::actor(this), PeerAnswer{sequence, Refused{use.error()}});
+    if (!(*use)->allows(setup_.record.node, setup_.record.labels))
+      return tell(caf::actor(this), PeerAnswer{sequence, Refused{not_allowed(question.region)}});
+    auto kept = std::make_shared<RegionUse>(std::move(*use));
+    setup_.devices[(*kept)->device_index]->copier->post(
+        [self = caf::actor(this), sequence, question, kept] {
+          const auto verified = compare_pages(**kept, question);
+          kept->reset();
+          tell(self, verified ? PeerAnswer{sequence, *verified}
+                              : PeerAnswer{sequence, Refused{verified.error()}});
+        });
+  }
+
   /// To the device that owns what is asked for.
   void asked(std::uint64_t sequence, Question question) {
     if (std::holds_alternative<Revoke>(question)) {
@@ -193,10 +229,13 @@ class PeerActor : public caf::event_based_actor {
       tell(setup_.node, DrainAsked{setup_.record.node, Milliseconds(drain->deadline_ms)});
       return tell(caf::actor(this), PeerAnswer{sequence, DrainBegun{}});
     }
+    if (const auto* asked = std::get_if<Verify>(&question)) return verify(sequence, *asked);
     std::string name;
     if (auto* open = std::get_if<Open>(&question)) {
       auto use = setup_.regions->use(open->region, open->epoch);
       if (!use) return tell(caf::actor(this), PeerAnswer{sequence, Refused{use.error()}});
+      if (!(*use)->allows(setup_.record.node, setup_.record.labels))
+        return tell(caf::actor(this), PeerAnswer{sequence, Refused{not_allowed(open->region)}});
       name = (*use)->device;
     } else if (auto* fin = std::get_if<Fin>(&question)) {
       name = fin->device;
@@ -212,6 +251,13 @@ class PeerActor : public caf::event_based_actor {
     tell(caf::actor(this), PeerAnswer{sequence, Refused{{ErrorCode::kNotFound,
                                                          fmt::format("no device '{}' on node '{}'",
                                                                      name, setup_.options.node)}}});
+  }
+
+  Error not_allowed(const std::string& region) {
+    std::string why =
+        fmt::format("region '{}' is not for node '{}' (allow)", region, setup_.record.node);
+    if (setup_.audit) setup_.audit->refused("node '" + setup_.record.node + "'", why);
+    return {ErrorCode::kDenied, std::move(why)};
   }
 
   /// Kept until the Peer's function has returned, as answers are.
@@ -250,6 +296,7 @@ class PeerActor : public caf::event_based_actor {
   Peer peer_;
   std::unordered_map<std::uint64_t, Asker> askers_;
   std::unordered_map<std::uint64_t, AskDrain> drain_askers_;
+  std::unordered_map<std::uint64_t, AskVerify> verify_askers_;
   std::vector<std::pair<Asker, Result<Answer>>> answers_;
   std::vector<Asked> questions_;
   std::map<std::uint64_t, std::size_t> forgetting_;  // devices that have not looked, by question

@@ -9,6 +9,7 @@
 #include "actors/device/region_table.hpp"
 #include "actors/local_device.hpp"
 #include "actors/peer/peer.hpp"
+#include "actors/security/audit.hpp"
 
 namespace penstock {
 
@@ -20,6 +21,7 @@ struct PeerActorSetup {
   std::vector<std::vector<caf::actor>> nics;  // their cards
   caf::actor node;
   std::shared_ptr<RegionTable> regions;  // to find the device that an OPEN concerns
+  std::shared_ptr<Audit> audit;          // with Peer::Options::secrets
 };
 
 caf::actor spawn_peer(caf::actor_system& system, PeerActorSetup setup);

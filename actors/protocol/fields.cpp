@@ -269,6 +269,28 @@ void Fields::choices_list(std::string_view key, std::span<const std::string_view
   }
 }
 
+void Fields::texts(std::string_view key, std::vector<std::string>& values, std::size_t maximum) {
+  const msgpack::object* found = find(key, Presence::kOptional);
+  if (!found) return;
+  if (found->type != msgpack::type::ARRAY) return wrong_type(key, "an array of str", *found);
+  if (found->via.array.size > maximum)
+    return refuse(ErrorCode::kInvalidArgument,
+                  fmt::format("{}: expected at most {} of them, found {}", place_.path_of(key),
+                              maximum, found->via.array.size));
+  for (std::size_t i = 0; i < found->via.array.size; ++i) {
+    const msgpack::object& item = found->via.array.ptr[i];
+    const std::string item_key = fmt::format("{}[{}]", key, i);
+    if (item.type != msgpack::type::STR) return wrong_type(item_key, "a str", item);
+    const std::string_view text = text_of(item);
+    if (text.empty() || text.size() > kMaxNameBytes ||
+        !std::all_of(text.begin(), text.end(), printable))
+      return refuse(ErrorCode::kInvalidArgument,
+                    fmt::format("{}: expected 1 to {} printable ASCII characters, found {}",
+                                place_.path_of(item_key), kMaxNameBytes, quoted(text)));
+    values.emplace_back(text);
+  }
+}
+
 std::optional<std::span<const std::byte>> Fields::whole_elements(std::string_view key,
                                                                  const msgpack::object& bin,
                                                                  std::size_t element_bytes,

@@ -71,6 +71,8 @@ class Fields {
     if (auto blob = blob_of(key, presence, sizeof(T), element))
       value = BlobList<T>(*blob, decoding_.owner);
   }
+  /// An array of at most `maximum` printable str of 1 to kMaxNameBytes.
+  void texts(std::string_view key, std::vector<std::string>& values, std::size_t maximum);
   /// An array of integers or a BIN of little-endian u64, at most kMaxIds.
   void ids(std::string_view key, std::vector<std::uint64_t>& values, Presence presence);
   /// An array of [source, destination] or a BIN of u64 pairs.

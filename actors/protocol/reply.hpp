@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "actors/protocol/stages.hpp"
 #include "transport/error.hpp"
 #include "transport/poller/event.hpp"
 
@@ -27,7 +28,8 @@ struct TransferResult {
   std::string node;    // the other node
   std::string region;  // local region
   std::string remote_region;
-  std::string direction;  // "write" or "read"
+  std::uint64_t remote_epoch = 0;  // 0: it never got to know it; not told
+  std::string direction;           // "write" or "read"
   std::string lane;
   State state = State::kDone;
   Remote remote = Remote::kQuiet;
@@ -40,6 +42,7 @@ struct TransferResult {
   /// On failure: what had landed, as (source offset, destination offset, length) u64 triples.
   std::vector<std::uint64_t> landed;
   bool landed_truncated = false;
+  Stages stages{};  // not told with the end: the trace operation asks for them
 };
 
 std::string_view name_of(TransferResult::State state);

@@ -17,10 +17,12 @@ using enum Presence;
 constexpr std::array<std::string_view, 3> kTopics = {"transfers", "notify", "members"};
 constexpr std::uint32_t kMaxTransfersListed = 100'000;
 constexpr std::uint32_t kLongestDrainMs = 24 * 3600 * 1000;
+constexpr std::uint32_t kLongestLeaseMs = 24 * 3600 * 1000;
 
 RequestBody decode_hello(Fields& fields) {
   HelloRequest request;
   fields.words("client", request.client);
+  fields.u32("lease_ms", request.lease_ms, kOptional, 0, kLongestLeaseMs);
   return request;
 }
 
@@ -52,6 +54,7 @@ RequestBody decode_allocate(Fields& fields) {
   fields.name("name", request.name, kRequired);
   fields.u64("bytes", request.bytes, kRequired, 1);
   fields.name("device", request.device, kOptional);
+  fields.texts("allow", request.allow, kMaxAllowed);
   return request;
 }
 
@@ -77,6 +80,7 @@ RequestBody decode_register(Fields& fields) {
   fields.u64("offset", request.offset, kOptional);
   fields.u64("bytes", request.bytes, kRequired, 1);
   fields.name("device", request.device, kOptional);
+  fields.texts("allow", request.allow, kMaxAllowed);
   return request;
 }
 
@@ -84,6 +88,12 @@ RequestBody decode_release(Fields& fields) {
   ReleaseRequest request;
   fields.name("name", request.name, kRequired);
   fields.flag("force", request.force);
+  return request;
+}
+
+RequestBody decode_keep(Fields& fields) {
+  KeepRequest request;
+  fields.name("name", request.name, kRequired);
   return request;
 }
 
@@ -101,6 +111,7 @@ RequestBody decode_transfers(Fields& fields) {
   TransfersRequest request;
   fields.ids("ids", request.ids, kOptional);
   fields.u32("limit", request.limit, kOptional, 1, kMaxTransfersListed);
+  fields.flag("under_way_first", request.under_way_first);
   return request;
 }
 
@@ -146,27 +157,36 @@ RequestBody decode_remove(Fields& fields) {
   return request;
 }
 
+RequestBody decode_trace(Fields& fields) {
+  TraceRequest request;
+  fields.u64("transfer", request.transfer, kRequired);
+  return request;
+}
+
 struct Operation {
   std::string_view name;
   RequestBody (*decode)(Fields&);
+  Role role;
 };
 
-constexpr std::array<Operation, 15> kOperations = {{
-    {"hello", decode_hello},
-    {"allocate", decode_allocate},
-    {"register", decode_register},
-    {"release", decode_release},
-    {"regions", decode_regions},
-    {"nodes", decode_nodes},
-    {"status", decode_status},
-    {"transfer", decode_transfer},
-    {"cancel", decode_cancel},
-    {"transfers", decode_transfers},
-    {"fill", decode_fill},
-    {"digest", decode_digest},
-    {"subscribe", decode_subscribe},
-    {"drain", decode_drain},
-    {"remove", decode_remove},
+constexpr std::array<Operation, 17> kOperations = {{
+    {"hello", decode_hello, Role::kRead},
+    {"allocate", decode_allocate, Role::kTransfer},
+    {"register", decode_register, Role::kTransfer},
+    {"release", decode_release, Role::kTransfer},
+    {"regions", decode_regions, Role::kRead},
+    {"nodes", decode_nodes, Role::kRead},
+    {"status", decode_status, Role::kRead},
+    {"transfer", decode_transfer, Role::kTransfer},
+    {"cancel", decode_cancel, Role::kTransfer},
+    {"transfers", decode_transfers, Role::kRead},
+    {"fill", decode_fill, Role::kTransfer},
+    {"digest", decode_digest, Role::kTransfer},
+    {"subscribe", decode_subscribe, Role::kRead},
+    {"drain", decode_drain, Role::kAdmin},
+    {"remove", decode_remove, Role::kAdmin},
+    {"trace", decode_trace, Role::kRead},
+    {"keep", decode_keep, Role::kTransfer},
 }};
 static_assert(kOperations.size() == std::variant_size_v<RequestBody>);
 
@@ -216,6 +236,10 @@ tl::expected<Request, BadRequest> unpack_request(std::span<const std::byte> mess
 }
 
 }  // namespace
+
+// The variant's alternatives are in the order of the table.
+Role role_for(const RequestBody& body) { return kOperations.at(body.index()).role; }
+std::string_view name_of(const RequestBody& body) { return kOperations.at(body.index()).name; }
 
 tl::expected<Request, BadRequest> decode_request(std::span<const std::byte> message,
                                                  std::shared_ptr<const void> owner) {

@@ -2,6 +2,7 @@
 // the wire format; decode_request() its only reader.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "actors/protocol/path.hpp"
+#include "actors/security/role.hpp"
 #include "transport/error.hpp"
 #include "transport/fabric/nic.hpp"
 #include "transport/memory/region_memory.hpp"
@@ -26,6 +28,8 @@ inline constexpr std::size_t kMaxNameBytes = 128;
 
 struct HelloRequest {
   std::string client;  // free words for logs: "penstock-cli 0.1.0"
+  /// A client that is not heard for so long has died: what it owns is released. 0: never.
+  std::uint32_t lease_ms = 0;
 };
 struct AllocateRequest {
   std::string name;
@@ -34,6 +38,7 @@ struct AllocateRequest {
   MemoryKind memory = MemoryKind::kHost;
   std::optional<std::uint32_t> gpu{};  // as the service numbers them; none: the device's
   bool as_descriptor = false;          // virtual memory, mapped by a file descriptor
+  std::vector<std::string> allow{};    // nodes that may reach it, see kMaxAllowed
 };
 /// Client-owned memory: shared memory of the host (a POSIX shm name), or an allocation on a GPU
 /// that the client exports (a CUDA IPC handle, or a file descriptor handed in at the descriptor
@@ -49,11 +54,19 @@ struct RegisterRequest {
   std::string ipc_handle{};            // kIpcHandleBytes
   std::uint64_t descriptor = 0;        // the token of one; 0: none
   std::uint64_t allocation_bytes = 0;  // that it covers
+  std::vector<std::string> allow{};
 };
+/// What `allow` names: nodes, or labels of nodes as NAME=VALUE; one that fits is enough. Empty:
+/// every member.
+inline constexpr std::size_t kMaxAllowed = 64;
 inline constexpr std::size_t kIpcHandleBytes = 64;
 struct ReleaseRequest {
   std::string name;
   bool force = false;  // cancel what uses it and wait; otherwise BUSY
+};
+/// A region of the client's that is to stay when its lease ends.
+struct KeepRequest {
+  std::string name;
 };
 struct RegionsRequest {};
 struct NodesRequest {};
@@ -80,6 +93,7 @@ struct TransferSpec {
   // CUDA events of the client's (kIpcHandleBytes), "" none.
   std::string start_after{};   // nothing is read before it is done
   std::string record_event{};  // recorded behind the copy
+  bool verify = false;         // done only when both sides have the same digests
 };
 struct TransferRequest {
   std::vector<TransferSpec> transfers;
@@ -87,10 +101,12 @@ struct TransferRequest {
 struct CancelRequest {
   std::vector<std::uint64_t> ids;
 };
-/// Empty ids: all that are known, newest first, at most `limit`.
+/// Empty ids: all that are known, newest first, at most `limit`. Or, for those who watch, those
+/// under way first: as many as fit on a page.
 struct TransfersRequest {
   std::vector<std::uint64_t> ids;
   std::uint32_t limit = 1000;
+  bool under_way_first = false;
 };
 struct FillRequest {
   std::string region;
@@ -115,6 +131,11 @@ struct SubscribeRequest {
   std::optional<std::uint64_t> since;
 };
 
+/// Where the time of a transfer went.
+struct TraceRequest {
+  std::uint64_t transfer = 0;
+};
+
 /// The node takes no new work, finishes what is in flight, leaves and ends. The reply says that it
 /// has begun.
 struct DrainRequest {
@@ -130,14 +151,25 @@ struct RemoveRequest {
 using RequestBody =
     std::variant<HelloRequest, AllocateRequest, RegisterRequest, ReleaseRequest, RegionsRequest,
                  NodesRequest, StatusRequest, TransferRequest, CancelRequest, TransfersRequest,
-                 FillRequest, DigestRequest, SubscribeRequest, DrainRequest, RemoveRequest>;
+                 FillRequest, DigestRequest, SubscribeRequest, DrainRequest, RemoveRequest,
+                 TraceRequest, KeepRequest>;
 
 struct Request {
   std::uint64_t id = 0;  // the client's, echoed in the reply
   RequestBody body;
+  std::chrono::steady_clock::time_point received{};  // when the gateway read it
+  /// Who asks: the client's name in the allow-list, "" where the socket asks for no key. Set by the
+  /// gateway.
+  std::string who{};
+  Role role = Role::kAdmin;
   /// Whoever bounds how many requests are under way holds something here; it goes with the request.
   std::shared_ptr<void> ticket{};
 };
+
+/// The least role that may ask this.
+Role role_for(const RequestBody& body);
+/// The operation's name on the wire.
+std::string_view name_of(const RequestBody& body);
 
 /// A refused request still carries the id when it could be read, so that the reply finds its way.
 struct BadRequest {

@@ -97,6 +97,7 @@ TransferSpec decode_spec(Fields& fields) {
   fields.u32("weight", spec.weight, kOptional, 1, kMaxWeight);
   fields.name("key", spec.key, kOptional);
   fields.bytes("notify", spec.notify, kMaxNotifyBytes);
+  fields.flag("verify", spec.verify);
   if (auto packing = fields.choice("packing", kPacking, kOptional))
     spec.packing = static_cast<PackingMode>(*packing);
   if (auto path = fields.choice("path", kPathChoices, kOptional))

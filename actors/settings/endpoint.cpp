@@ -75,10 +75,24 @@ Result<void> check_endpoint(std::string_view endpoint, EndpointUse use, bool all
     return fail(ErrorCode::kInvalidArgument, "'{}' is not an endpoint; write tcp://host:port{}",
                 endpoint, allow_ipc ? " or ipc:///path" : "");
   const std::string_view path = endpoint.substr(kIpc.size());
-  if (path.empty() || path.size() > kLongestIpcPath)
+  if (path.empty())
+    return fail(ErrorCode::kInvalidArgument, "'{}' has no path; write ipc:///path", endpoint);
+  if (path.front() == '@')
+    return fail(ErrorCode::kInvalidArgument,
+                "'{}': an abstract socket has no file whose mode would guard it; write ipc:///path",
+                endpoint);
+  if (path.size() > kLongestIpcPath)
     return fail(ErrorCode::kInvalidArgument, "'{}': the path has {} characters; 1 to {} fit",
                 endpoint, path.size(), kLongestIpcPath);
   return {};
+}
+
+bool is_local(std::string_view endpoint) {
+  if (!endpoint.starts_with(kTcp)) return endpoint.starts_with(kIpc);
+  std::string_view host = endpoint.substr(kTcp.size());
+  host = host.substr(0, host.rfind(':'));
+  if (host == "localhost" || host == "[::1]") return true;
+  return is_ipv4(host) && host.starts_with("127.");
 }
 
 Result<void> check_host(std::string_view host) {

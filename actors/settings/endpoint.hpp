@@ -16,6 +16,9 @@ enum class EndpointUse : unsigned char {
 /// "tcp://host:port" (IPv6 in brackets) or, where `allow_ipc`, "ipc://path".
 Result<void> check_endpoint(std::string_view endpoint, EndpointUse use, bool allow_ipc);
 
+/// Whether nobody but this machine reaches a good endpoint: ipc, the loopback addresses, localhost.
+bool is_local(std::string_view endpoint);
+
 /// A host name or numeric address and nothing else: no scheme, no port, no brackets.
 Result<void> check_host(std::string_view host);
 

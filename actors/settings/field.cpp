@@ -102,6 +102,17 @@ Result<void> check_device_name(std::string_view name) {
               name);
 }
 
+/// "http://host:port", or what the words "auto" and "off" mean.
+Result<std::string> read_metrics_endpoint(const Value& value) {
+  auto text = value.text();
+  if (!text || *text == "auto" || *text == "off") return text;
+  if (text->starts_with("http://"))
+    if (auto good = check_endpoint("tcp://" + text->substr(7), EndpointUse::kBind, false); good)
+      return text;
+  return value.fail("found {}, wanted auto, off or http://address:port (port 0: any free one)",
+                    value.found());
+}
+
 auto any_text() {
   return [](const Value& value) { return value.text(); };
 }
@@ -257,6 +268,20 @@ std::vector<Field> service_fields() {
             AT(limits.transfers_in_flight)),
       field("limits.regions", integer<std::size_t>(1, 1u << 24), AT(limits.regions)),
       field("limits.region_bytes", bytes(0, UINT64_MAX), AT(limits.region_bytes)),
+      field("limits.client_transfers", integer<std::size_t>(0, 1u << 20),
+            AT(limits.client_transfers)),
+      field("limits.client_regions", integer<std::size_t>(0, 1u << 24), AT(limits.client_regions)),
+      field("limits.client_region_bytes", bytes(0, UINT64_MAX), AT(limits.client_region_bytes)),
+      field("limits.client_requests", integer<std::size_t>(1, 1u << 20),
+            AT(limits.client_requests)),
+      field("limits.connections", integer<std::size_t>(1, 1u << 20), AT(limits.connections)),
+      field("security.key_file", path_or_empty(), AT(security.key_file)),
+      field("security.allow_list", path_or_empty(), AT(security.allow_list)),
+      field("security.cluster_key_file", path_or_empty(), AT(security.cluster_key_file)),
+      field("security.insecure", boolean(), AT(security.insecure)),
+      field("metrics.endpoint", read_metrics_endpoint, AT(metrics.endpoint)),
+      field("metrics.password_file", path_or_empty(), AT(metrics.password_file)),
+      field("metrics.traces_kept", integer<std::size_t>(0, 1'000'000), AT(metrics.traces_kept)),
       field("log.level", one_of({"trace", "debug", "info", "warn", "error", "off"}), AT(log.level)),
       field("log.file", path_or_empty(), AT(log.file)),
       field("log.json", boolean(), AT(log.json)),
@@ -337,9 +362,9 @@ const Field* find_field(std::string_view key) {
 }
 
 const std::vector<std::string>& section_names() {
-  static const std::vector<std::string> names = {"node",    "request", "gossip",   "fabric",
-                                                 "devices", "memory",  "timeouts", "limits",
-                                                 "log",     "caf"};
+  static const std::vector<std::string> names = {"node",     "request", "gossip",   "fabric",
+                                                 "devices",  "memory",  "timeouts", "limits",
+                                                 "security", "metrics", "log",      "caf"};
   return names;
 }
 

@@ -1,12 +1,17 @@
 #include "actors/settings/settings.hpp"
 
 #include <unistd.h>
+#include <yaml-cpp/anchor.h>
+#include <yaml-cpp/eventhandler.h>
+#include <yaml-cpp/parser.h>
 
 #include <algorithm>
 #include <array>
 #include <cctype>
 #include <fstream>
+#include <sstream>
 
+#include "actors/settings/endpoint.hpp"
 #include "actors/settings/field.hpp"
 #include "actors/settings/value.hpp"
 
@@ -60,13 +65,41 @@ Result<std::string> read_file(const std::filesystem::path& file) {
   return text;
 }
 
+/// Looks no further than the second document: behind "[a]," yaml-cpp finds empty documents without
+/// end, and YAML::LoadAll keeps them all.
+class CountDocuments final : public YAML::EventHandler {
+ public:
+  std::size_t count = 0;
+
+  void OnDocumentStart(const YAML::Mark&) override { ++count; }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                  YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+};
+
+bool holds_several_documents(const std::string& text) {
+  std::istringstream input(text);
+  YAML::Parser parser(input);
+  CountDocuments documents;
+  for (int looks = 0; looks < 2 && parser.HandleNextDocument(documents);) ++looks;
+  return documents.count > 1;
+}
+
 Result<YAML::Node> parse_yaml(const std::string& text, const std::string& source, bool has_lines) {
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
-    if (documents.size() > 1)
-      return fail(ErrorCode::kInvalidArgument, "{}: holds {} YAML documents, wanted one", source,
-                  documents.size());
-    return documents.empty() ? YAML::Node() : documents.front();
+    if (holds_several_documents(text))
+      return fail(ErrorCode::kInvalidArgument,
+                  "{}: holds several YAML documents, or a comma behind its end; wanted one",
+                  source);
+    return YAML::Load(text);
   } catch (const YAML::Exception& e) {
     const std::string line = has_lines ? fmt::format(":{}", e.mark.line + 1) : "";
     return fail(ErrorCode::kInvalidArgument, "{}{}: not YAML: {}", source, line, e.msg);
@@ -225,6 +258,36 @@ Result<void> check_order(const Loading& loading) {
   return {};
 }
 
+/// What other machines reach needs keys, or the operator's word that it needs none.
+Result<void> check_security(const Loading& loading) {
+  const Settings& settings = loading.settings;
+  const SecuritySettings& security = settings.security;
+  if (security.key_file.empty() != security.allow_list.empty())
+    return fail(ErrorCode::kInvalidArgument,
+                "security.key_file and security.allow_list belong together: only {} is set",
+                security.key_file.empty() ? "security.allow_list" : "security.key_file");
+  const auto open = [&](const char* key, const std::string& endpoint, const char* wanted) {
+    const auto place = loading.origins.find(key);
+    return fail(ErrorCode::kInvalidArgument,
+                "{}: {}: '{}' is reached from other machines and has no keys: set {} (penstock "
+                "keygen makes keys, docs/security.md tells how), bind loopback or ipc, or write "
+                "security.insecure: true",
+                place == loading.origins.end() ? "default" : place->second, key, endpoint, wanted);
+  };
+  if (security.insecure) return {};
+  if (security.key_file.empty())
+    for (const std::string& endpoint : settings.request.bind)
+      if (!is_local(endpoint))
+        return open("request.bind", endpoint, "security.key_file and security.allow_list");
+  if (security.cluster_key_file.empty() && !is_local(settings.gossip.bind))
+    return open("gossip.bind", settings.gossip.bind, "security.cluster_key_file");
+  const std::string& page = settings.metrics.endpoint;
+  if (page.starts_with("http://") && settings.metrics.password_file.empty() &&
+      !is_local("tcp://" + page.substr(7)))
+    return open("metrics.endpoint", page, "metrics.password_file");
+  return {};
+}
+
 Result<void> fill_node_name(Settings& settings) {
   if (!settings.node.name.empty()) return {};
   std::array<char, 256> name{};
@@ -258,6 +321,7 @@ Result<Settings> load_settings(const std::filesystem::path& file,
   if (done) done = load_environment(environment, loading);
   if (done) done = load_overrides(overrides, loading);
   if (done) done = check_order(loading);
+  if (done) done = check_security(loading);
   if (done) done = fill_node_name(loading.settings);
   if (!done) return tl::unexpected(done.error());
   return std::move(loading.settings);

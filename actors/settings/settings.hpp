@@ -119,8 +119,32 @@ struct LimitSettings {
   std::size_t transfers_in_flight = 65536;
   std::size_t regions = 65536;
   std::uint64_t region_bytes = 0;  // of all regions together; 0: no limit
+  // Of one client: what has its name in the allow-list, without keys its connection. 0: no limit of
+  // its own.
+  std::size_t client_transfers = 0;
+  std::size_t client_regions = 0;
+  std::uint64_t client_region_bytes = 0;
+  std::size_t client_requests = 16384;  // waiting and under way, of one connection
+  std::size_t connections = 4096;       // to the request socket
   bool operator==(const LimitSettings&) const = default;
 };
+
+struct SecuritySettings {
+  std::filesystem::path key_file;          // this service's secret key for clients; "": none
+  std::filesystem::path allow_list;        // which clients may do what
+  std::filesystem::path cluster_key_file;  // the members' common secret key; "": none
+  bool insecure = false;                   // reachable without keys all the same
+  bool operator==(const SecuritySettings&) const = default;
+};
+
+struct MetricsSettings {
+  std::string endpoint = "auto";  // "http://host:port", "auto" or "off"
+  std::filesystem::path password_file;
+  std::size_t traces_kept = 1000;
+  bool operator==(const MetricsSettings&) const = default;
+};
+/// Where "auto" listens; where that is taken, any free port of loopback.
+inline constexpr const char* kMetricsEndpoint = "http://127.0.0.1:7413";
 
 struct LogSettings {
   std::string level = "info";
@@ -144,6 +168,8 @@ struct Settings {
   MemorySettings memory;
   TimeoutSettings timeouts;
   LimitSettings limits;
+  SecuritySettings security;
+  MetricsSettings metrics;
   LogSettings log;
   CafSettings caf;
   bool operator==(const Settings&) const = default;

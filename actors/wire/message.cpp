@@ -26,7 +26,7 @@ static void fields(A& archive, typename A::template Ref<Hello::Way> m) {
 }
 template <class A>
 static void fields(A& archive, typename A::template Ref<Hello> m) {
-  archive(m.node, m.devices, m.way);
+  archive(m.node, m.devices, m.way, added(m.challenge), added(m.answers));
 }
 template <class A>
 static void fields(A& archive, typename A::template Ref<Open> m) {
@@ -51,7 +51,7 @@ static void fields(A& archive, typename A::template Ref<Revoke> m) {
 }
 template <class A>
 static void fields(A& archive, typename A::template Ref<HelloOk> m) {
-  archive(m.devices);
+  archive(m.devices, added(m.challenge), added(m.answers));
 }
 template <class A>
 static void fields(A& archive, typename A::template Ref<StagingSlot> m) {
@@ -95,6 +95,14 @@ static void fields(A& archive, typename A::template Ref<DrainBegun>) {
   archive();
 }
 template <class A>
+static void fields(A& archive, typename A::template Ref<Verify> m) {
+  archive(m.region, m.epoch, m.pages);
+}
+template <class A>
+static void fields(A& archive, typename A::template Ref<Verified> m) {
+  archive(m.differing);
+}
+template <class A>
 static void fields(A& archive, typename A::template Ref<Message> m) {
   archive(m.version, m.source, m.destination, m.sequence, m.body);
 }
@@ -115,13 +123,14 @@ static void fields(A& archive, typename A::template Ref<Envelope> m) {
 
 std::string_view name_of(const Question& question) {
   static constexpr std::array<std::string_view, std::variant_size_v<Question>> kNames = {
-      "Hello", "Open", "Fin", "Fence", "Revoke", "DrainNode"};
+      "Hello", "Open", "Fin", "Fence", "Revoke", "DrainNode", "Verify"};
   return kNames.at(question.index());
 }
 
 std::string_view name_of(const Answer& answer) {
   static constexpr std::array<std::string_view, std::variant_size_v<Answer>> kNames = {
-      "HelloOk", "OpenOk", "FinOk", "Fenced", "AlreadyDone", "Revoked", "Refused", "DrainBegun"};
+      "HelloOk", "OpenOk",  "FinOk",      "Fenced",  "AlreadyDone",
+      "Revoked", "Refused", "DrainBegun", "Verified"};
   return kNames.at(answer.index());
 }
 
@@ -134,10 +143,11 @@ Result<std::vector<std::byte>> encode(const Message& message) {
     return fail(ErrorCode::kInvalidArgument, "{} message: {} does not travel; shorten it", name,
                 archive.problem());
   std::vector<std::byte> bytes = archive.take();
-  if (bytes.size() > kMaxMessageBytes)
+  constexpr std::size_t kMost = kMaxMessageBytes - kSealBytes;
+  if (bytes.size() > kMost)
     return fail(ErrorCode::kInvalidArgument,
                 "{} message of {} bytes, at most {}: too many cards, or names too long", name,
-                bytes.size(), kMaxMessageBytes);
+                bytes.size(), kMost);
   return bytes;
 }
 
@@ -157,6 +167,18 @@ Result<Message> decode_message(std::span<const std::byte> bytes) {
   auto message = document->read<Message>();
   if (!message)
     return fail(ErrorCode::kInvalidArgument, "fabric message: {}", message.error().message);
+  return message;
+}
+
+Result<Message> decode_sealed_message(std::span<const std::byte> bytes) {
+  if (bytes.size() < kSealBytes)
+    return fail(ErrorCode::kInvalidArgument, "fabric message: no seal in {} bytes", bytes.size());
+  const auto sealed = bytes.first(bytes.size() - kSealBytes);
+  const auto seal = bytes.last(kSealBytes);
+  auto message = decode_message(sealed);
+  if (!message) return message;
+  message->sealed.assign(sealed.begin(), sealed.end());
+  message->seal.assign(seal.begin(), seal.end());
   return message;
 }
 

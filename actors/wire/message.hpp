@@ -19,7 +19,7 @@
 namespace penstock {
 
 /// Version of the fabric metadata; nodes one version apart talk at the lower one, others do not
-/// connect. 2: DrainNode.
+/// connect. 2: DrainNode, Verify.
 inline constexpr std::uint32_t kWireVersion = 2;
 inline constexpr std::uint32_t kDrainNodeVersion = 2;
 /// Whether nodes that announce these versions work together.
@@ -64,6 +64,10 @@ struct Hello {
   std::string node;
   std::vector<DeviceCards> devices;
   Way way{};
+  /// Of sealed messages (actors/security/seal.hpp): the asker's challenge, and the other's as the
+  /// asker knows it.
+  std::vector<std::byte> challenge{};
+  std::vector<std::byte> answers{};
 };
 /// May I write to (or read from) your region? No write leaves before the answer. A small write
 /// comes with it and is done at once.
@@ -114,10 +118,20 @@ struct DrainNode {
   std::uint32_t deadline_ms = 0;  // 0: the node's own
 };
 
+/// Whether these pages of the region have these digests, now that a transfer has ended. From
+/// version 2.
+struct Verify {
+  std::string region;
+  std::uint64_t epoch = 0;
+  InlineBytes pages{};  // u64 triples: offset, length, XXH3
+};
+
 // -- answers -------------------------------------------------------------------------------------
 
 struct HelloOk {
   std::vector<DeviceCards> devices;
+  std::vector<std::byte> challenge{};
+  std::vector<std::byte> answers{};  // the challenge of the Hello
 };
 /// Staging memory of the owner's that is lent to a transfer.
 struct LentStaging {
@@ -151,11 +165,15 @@ struct Refused {
 
 /// It has begun.
 struct DrainBegun {};
+struct Verified {
+  std::uint64_t differing = 0;  // the place of the first page that differs, from 1; 0: none does
+};
 
-using Question = std::variant<Hello, Open, Fin, Fence, Revoke, DrainNode>;
-using Answer =
-    std::variant<HelloOk, OpenOk, FinOk, Fenced, AlreadyDone, Revoked, Refused, DrainBegun>;
-/// "Open", "OpenOk" ..., for errors and logs.
+using Question = std::variant<Hello, Open, Fin, Fence, Revoke, DrainNode, Verify>;
+using Answer = std::variant<HelloOk, OpenOk, FinOk, Fenced, AlreadyDone, Revoked, Refused,
+                            DrainBegun, Verified>;
+/// "Open", "OpenOk" ...,
+/// for errors and logs.
 std::string_view name_of(const Question& question);
 std::string_view name_of(const Answer& answer);
 
@@ -165,11 +183,18 @@ struct Message {
   Incarnation destination = 0;
   std::uint64_t sequence = 0;  // the asker's; an answer repeats the question's
   std::variant<Question, Answer> body;
+  // What came, for Peer to check; empty where messages are not sealed.
+  std::vector<std::byte> sealed{};
+  std::vector<std::byte> seal{};
 };
+/// Room that encode() leaves behind a message for its seal.
+inline constexpr std::size_t kSealBytes = 16;
 
-/// At most kMaxMessageBytes, else kInvalidArgument that says what is too long.
+/// At most kMaxMessageBytes with its seal, else kInvalidArgument that says what is too long.
 Result<std::vector<std::byte>> encode(const Message& message);
 /// Never throws, never reads past `bytes`; wrong shapes, versions and sizes are errors.
 Result<Message> decode_message(std::span<const std::byte> bytes);
+/// The same of a message with its seal behind it, which is kept and not checked.
+Result<Message> decode_sealed_message(std::span<const std::byte> bytes);
 
 }  // namespace penstock

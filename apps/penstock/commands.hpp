@@ -15,9 +15,12 @@ void add_regions(CLI::App& app, Globals& globals);    // regions, allocate, regi
 void add_verify(CLI::App& app, Globals& globals);     // fill, digest
 void add_transfer(CLI::App& app, Globals& globals);   // transfer
 void add_transfers(CLI::App& app, Globals& globals);  // transfers, cancel
+void add_top(CLI::App& app, Globals& globals);        // top
+void add_trace(CLI::App& app, Globals& globals);      // trace
 void add_events(CLI::App& app, Globals& globals);     // events
 void add_topology(CLI::App& app, Globals& globals);   // topology
 void add_doctor(CLI::App& app, Globals& globals);     // doctor
+void add_keygen(CLI::App& app, Globals& globals);     // keygen
 void add_demo(CLI::App& app);                         // demo
 void add_bench(CLI::App& app, Globals& globals);      // bench
 void add_replay(CLI::App& app, Globals& globals);     // replay

@@ -16,10 +16,19 @@ static_assert(std::atomic<bool>::is_always_lock_free, "set by a signal handler")
 client::Client Globals::connect() const {
   try {
     return client::Client(client::Options{
-        .endpoint = endpoint, .client = "penstock " PENSTOCK_VERSION, .timeout_ms = timeout_ms()});
+        .endpoint = endpoint,
+        .client = "penstock " PENSTOCK_VERSION,
+        .timeout_ms = timeout_ms(),
+        .lease_ms = 0,  // what a command makes is to stay when the command has ended
+        .key_file = key_file,
+        .server_key = server_key});
   } catch (const client::Error& error) {
     bool typed_wrong = error.code() == "INVALID_ARGUMENT";
-    throw Exit(typed_wrong ? ExitCode::kUsage : ExitCode::kUnreachable, error.what());
+    bool denied = error.code() == "DENIED";
+    throw Exit(typed_wrong ? ExitCode::kUsage
+               : denied    ? ExitCode::kFailed
+                           : ExitCode::kUnreachable,
+               error.what());
   }
 }
 

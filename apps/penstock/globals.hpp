@@ -28,6 +28,8 @@ struct Exit : std::runtime_error {
 /// Filled by the command line parser before a command runs.
 struct Globals {
   std::string endpoint = "tcp://127.0.0.1:7411";
+  std::string key_file;    // "": as the environment says
+  std::string server_key;  // a key, or the file of one
   bool json = false;
   double timeout_s = 5;
 

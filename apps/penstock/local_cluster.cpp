@@ -86,11 +86,13 @@ void LocalCluster::write_config(std::size_t node, const std::vector<std::uint16_
       "gossip: {{bind: \"{}\", members: [\"{}\"]}}\n"
       "fabric: {{provider: {}{}}}\n"
       "devices: {{pin: false, gpus: {}}}\n"
+      // Other cards than lo are seen from outside; these services live for the command alone.
+      "security: {{insecure: {}}}\n"
       "timeouts: {{drain_ms: 2000}}\n",
       options_.nodes[node], endpoint(node), members[node], fmt::join(members, "\", \""),
       options_.provider,
       options_.provider == "tcp" ? ", cards: [{domain: lo, address: 127.0.0.1}]" : "",
-      options_.gpus ? "auto" : "none");
+      options_.gpus ? "auto" : "none", options_.provider != "tcp");
   if (!file.flush()) throw Exit(ExitCode::kFailed, path.string() + " cannot be written");
 }
 

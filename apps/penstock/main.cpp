@@ -37,6 +37,10 @@ void add_globals(CLI::App& app, Globals& globals) {
   app.add_option("-e,--endpoint", globals.endpoint, "Where the service listens for requests")
       ->envname("PENSTOCK_ENDPOINT")
       ->capture_default_str();
+  app.add_option("--key-file", globals.key_file, "The secret key to show (penstock keygen)")
+      ->envname("PENSTOCK_KEY_FILE");
+  app.add_option("--server-key", globals.server_key, "The service's public key, or its file")
+      ->envname("PENSTOCK_SERVER_KEY");
   app.add_flag("--json", globals.json, "Print JSON instead of tables");
   app.add_option("--timeout", globals.timeout_s, "Seconds to wait for an answer")
       ->check(CLI::Range(0.001, 86400.0))
@@ -80,10 +84,13 @@ int main(int argc, char** argv) {
   add_verify(app, globals);
   add_transfer(app, globals);
   add_transfers(app, globals);
+  add_top(app, globals);
+  add_trace(app, globals);
   add_events(app, globals);
   add_topology(app, globals);
   add_doctor(app, globals);
   add_probe(app, globals);
+  add_keygen(app, globals);
   add_demo(app);
   add_bench(app, globals);
   add_replay(app, globals);

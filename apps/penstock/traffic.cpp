@@ -331,14 +331,17 @@ std::unique_ptr<client::Client> connect(const Globals& globals) {
                           .client = "penstock traffic",
                           .timeout_ms = kSilenceMs,
                           .lost_after_ms = kSilenceMs,
-                          .restarted = [](const client::Restart& restart) {
-                            json lost = json::array();
-                            for (const auto& error : restart.lost) lost.push_back(error.what());
-                            say("start", {{"node", restart.service.node},
-                                          {"incarnation", restart.service.incarnation},
-                                          {"regions", restart.regions},
-                                          {"lost", std::move(lost)}});
-                          }});
+                          .restarted =
+                              [](const client::Restart& restart) {
+                                json lost = json::array();
+                                for (const auto& error : restart.lost) lost.push_back(error.what());
+                                say("start", {{"node", restart.service.node},
+                                              {"incarnation", restart.service.incarnation},
+                                              {"regions", restart.regions},
+                                              {"lost", std::move(lost)}});
+                              },
+                          .key_file = globals.key_file,
+                          .server_key = globals.server_key});
     } catch (const client::Error& error) {
       if (error.code() != "DEADLINE_EXCEEDED") throw;
     }

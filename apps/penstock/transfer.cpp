@@ -178,6 +178,8 @@ void add_transfer(CLI::App& app, Globals& globals) {
   transfer->add_option(
       "--path", arguments.path,
       "auto, staged (through pinned host memory) or gpudirect: that way or an error");
+  transfer->add_flag("--verify", arguments.verify,
+                     "Done only when both sides have the same digests, page by page");
   transfer->add_flag("--wait,!--no-wait", command->wait,
                      "Wait for the end (default), or print the ids and go");
   add_layout_options(*transfer, arguments);

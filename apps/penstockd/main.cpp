@@ -1,6 +1,6 @@
 // penstockd: the service of one node. Reads the configuration, starts the Service, waits for a
 // signal. SIGTERM or SIGINT drains and exits 0, a second one exits at once; a request to drain is
-// the first without being a signal.
+// the first without being a signal. SIGHUP reads the list of clients again.
 #include <pthread.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
@@ -30,6 +30,7 @@ sigset_t block_signals() {
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGHUP);
   // Before any thread starts, so that all inherit it and sigwait() below is the only receiver.
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
@@ -49,9 +50,13 @@ struct Ending {
   std::chrono::milliseconds deadline{0};  // of a request; 0: the configured one
 };
 
-Ending wait_for_the_end(const sigset_t& signals) {
+Ending wait_for_the_end(const sigset_t& signals, penstock::Service& service) {
   siginfo_t info{};
-  while (sigwaitinfo(&signals, &info) < 0) {
+  while (sigwaitinfo(&signals, &info) < 0 || info.si_signo == SIGHUP) {
+    if (info.si_signo != SIGHUP) continue;
+    if (const auto read = service.reload(); !read)
+      spdlog::error("SIGHUP: {}; what was read before stays in force", read.error().message);
+    info = {};
   }
   const bool requested = info.si_code == SI_QUEUE && info.si_pid == getpid();
   return {info.si_signo, requested,
@@ -69,7 +74,8 @@ void watch_the_end(const sigset_t& signals, std::chrono::milliseconds limit, int
       const timespec time{seconds.count(), (wait - seconds).count()};
       siginfo_t info{};
       if (sigtimedwait(&signals, &info, &time) > 0) {
-        if (info.si_code != SI_QUEUE || info.si_pid != getpid()) --left;
+        const bool ours = info.si_code == SI_QUEUE && info.si_pid == getpid();
+        if (!ours && info.si_signo != SIGHUP) --left;
       } else if (std::chrono::steady_clock::now() >= end) {
         std::fputs("penstockd: the orderly end took too long, exiting now\n", stderr);
         _exit(1);
@@ -89,7 +95,7 @@ int run(const penstock::Settings& settings) {
   }
   std::fputs((*service)->banner().c_str(), stdout);
   std::fflush(stdout);
-  const Ending ending = wait_for_the_end(signals);
+  const Ending ending = wait_for_the_end(signals, **service);
   const auto deadline = ending.deadline.count() > 0 ? ending.deadline : settings.timeouts.drain;
   spdlog::info("{} {}: draining for at most {} ms",
                ending.requested ? "request, by signal" : "signal", ending.signal, deadline.count());

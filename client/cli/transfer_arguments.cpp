@@ -65,6 +65,7 @@ ParsedTransfer::ParsedTransfer(const TransferArguments& arguments) {
   spec_.notify = arguments.notify;
   spec_.packing = packing(arguments.packing);
   spec_.path = path(arguments.path);
+  spec_.verify = arguments.verify;
   if (arguments.ranges.empty()) {
     spec_.layout = paged_layout(arguments);
     return;

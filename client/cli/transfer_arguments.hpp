@@ -21,6 +21,7 @@ struct TransferArguments {
   std::string notify;
   std::string packing;
   std::string path;
+  bool verify = false;
 
   std::string ranges;             // a file of ranges, or "-"
   std::string pages;              // source pages, a list or a file

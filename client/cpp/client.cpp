@@ -57,20 +57,22 @@ ServiceInfo Client::service() const { return core_->service(); }
 // ---- memory ----
 
 Region Client::allocate(const std::string& name, std::uint64_t bytes, const std::string& device,
-                        MapMemory map) {
-  const Json fields{{"name", name}, {"bytes", bytes}, {"device", device}};
+                        MapMemory map, const std::vector<std::string>& allow) {
+  Json fields{{"name", name}, {"bytes", bytes}, {"device", device}};
+  if (!allow.empty()) fields["allow"] = allow;
   auto reply = core_->call("allocate", fields, core_->options().memory_timeout_ms);
   return made_region(core_, reply, name, map, "allocate", fields);
 }
 
 Region Client::register_region(const std::string& name, const std::string& shared_name,
                                std::uint64_t offset, std::uint64_t bytes, const std::string& device,
-                               MapMemory map) {
-  const Json fields{{"name", name},
-                    {"shared_name", shared_name},
-                    {"offset", offset},
-                    {"bytes", bytes},
-                    {"device", device}};
+                               MapMemory map, const std::vector<std::string>& allow) {
+  Json fields{{"name", name},
+              {"shared_name", shared_name},
+              {"offset", offset},
+              {"bytes", bytes},
+              {"device", device}};
+  if (!allow.empty()) fields["allow"] = allow;
   auto reply = core_->call("register", fields, core_->options().memory_timeout_ms);
   return made_region(core_, reply, name, map, "register", fields);
 }
@@ -217,6 +219,10 @@ std::vector<TransferInfo> Client::transfers(const std::vector<std::uint64_t>& id
     info.json = to_text(item);
     return info;
   });
+}
+
+TransferTrace Client::trace(std::uint64_t id) {
+  return read_trace(core_->call("trace", {{"transfer", id}}));
 }
 
 // ---- events ----

@@ -32,30 +32,45 @@ struct Connection::Sockets {
   zmq::socket_t dealer{context, zmq::socket_type::dealer};
   zmq::socket_t monitor{context, zmq::socket_type::pair};
   int wake_fd = -1;
+  bool has_keys = false;
 
   ~Sockets() {
     if (wake_fd >= 0) ::close(wake_fd);
   }
   /// The event number of the next connection change, if there is one.
-  std::optional<std::uint16_t> next_change();
+  struct Change {
+    std::uint16_t event = 0;
+    std::uint32_t value = 0;
+  };
+  std::optional<Change> next_change();
   void tell_changes(const Listener& listener);
   void tell_messages(const Listener& listener);
 };
 
-std::optional<std::uint16_t> Connection::Sockets::next_change() {
+std::optional<Connection::Sockets::Change> Connection::Sockets::next_change() {
   zmq::message_t event;
   if (!monitor.recv(event, zmq::recv_flags::dontwait)) return std::nullopt;
-  std::uint16_t number = 0;
-  if (event.size() >= sizeof number) std::memcpy(&number, event.data(), sizeof number);
+  Change change;
+  if (event.size() >= sizeof change.event + sizeof change.value) {
+    std::memcpy(&change.event, event.data(), sizeof change.event);
+    std::memcpy(&change.value, event.data<char>() + sizeof change.event, sizeof change.value);
+  }
   while (event.more() && monitor.recv(event, zmq::recv_flags::dontwait)) {
   }
-  return number;
+  return change;
 }
 
 void Connection::Sockets::tell_changes(const Listener& listener) {
   while (auto change = next_change()) {
-    if (*change == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) listener.connected();
-    if (*change == ZMQ_EVENT_DISCONNECTED) listener.disconnected();
+    if (change->event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) listener.connected();
+    if (change->event == ZMQ_EVENT_DISCONNECTED) listener.disconnected();
+    if (!listener.refused) continue;
+    if (change->event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH)
+      listener.refused("this client's key is not on its allow-list");
+    if (change->event == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL &&
+        change->value == ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH)
+      listener.refused(has_keys ? "it asks for no key, this client shows one"
+                                : "it asks for a key: give key_file and server_key");
   }
 }
 
@@ -72,7 +87,8 @@ void Connection::Sockets::tell_messages(const Listener& listener) {
   }
 }
 
-Connection::Connection(const std::string& endpoint, const std::string& identity)
+Connection::Connection(const std::string& endpoint, const std::string& identity,
+                       const std::optional<Keys>& keys)
     : sockets_(std::make_unique<Sockets>()) {
   auto& dealer = sockets_->dealer;
   sockets_->wake_fd = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -94,7 +110,14 @@ Connection::Connection(const std::string& endpoint, const std::string& identity)
     dealer.set(zmq::sockopt::heartbeat_ivl, kHeartbeatMs);
     dealer.set(zmq::sockopt::heartbeat_timeout, kHeartbeatTimeoutMs);
     zmq_socket_monitor(dealer.handle(), kMonitorEndpoint,
-                       ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED);
+                       ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH |
+                           ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_DISCONNECTED);
+    if (keys) {
+      sockets_->has_keys = true;
+      dealer.set(zmq::sockopt::curve_secretkey, keys->secret_key);
+      dealer.set(zmq::sockopt::curve_publickey, keys->public_key);
+      dealer.set(zmq::sockopt::curve_serverkey, keys->server_key);
+    }
     sockets_->monitor.set(zmq::sockopt::linger, 0);
     sockets_->monitor.connect(kMonitorEndpoint);
     dealer.connect(endpoint);

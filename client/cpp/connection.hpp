@@ -5,8 +5,10 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "client/cpp/keys.hpp"
 #include "client/cpp/wire.hpp"
 
 namespace penstock::client {
@@ -18,10 +20,13 @@ class Connection {
     std::function<void()> connected;
     std::function<void()> disconnected;
     std::function<void(std::span<const std::uint8_t>)> message;
+    /// The service does not let us in; it is tried again.
+    std::function<void(const std::string& why)> refused{};
   };
 
   /// Throws Error INVALID_ARGUMENT for an endpoint that ZeroMQ cannot read.
-  Connection(const std::string& endpoint, const std::string& identity);
+  Connection(const std::string& endpoint, const std::string& identity,
+             const std::optional<Keys>& keys);
   ~Connection();
 
   /// Never blocks. False when no connection stands: nothing is kept for the next one.

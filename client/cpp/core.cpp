@@ -29,15 +29,17 @@ Options checked(Options options) {
 
 /// What may be asked again without harm, when the connection was lost before the answer.
 bool repeatable(const std::string& operation) {
-  constexpr std::array<std::string_view, 8> kRepeatable{"hello",     "regions", "nodes",  "status",
-                                                        "transfers", "cancel",  "digest", "fill"};
+  constexpr std::array<std::string_view, 9> kRepeatable{
+      "hello", "regions", "nodes", "status", "transfers", "cancel", "digest", "fill", "keep"};
   return std::ranges::find(kRepeatable, operation) != kRepeatable.end();
 }
 
 }  // namespace
 
 Core::Core(Options options)
-    : options_(std::move(options)), connection_(options_.endpoint, options_.identity) {}
+    : options_(std::move(options)),
+      keys_(keys_for(options_)),
+      connection_(options_.endpoint, options_.identity, keys_) {}
 
 std::shared_ptr<Core> Core::open(Options options) {
   std::shared_ptr<Core> core(new Core(checked(std::move(options))));
@@ -91,7 +93,10 @@ Error Core::no_answer(const Request& request) const {
                "no answer from " + options_.endpoint + " to '" + request.operation + "' within " +
                    std::to_string(request.timeout_ms) + " ms; " +
                    (connected_ ? "it is connected: is the service busy or stopped?"
-                               : "it is not connected: is penstockd running there?"));
+                    : keys_    ? "it is not connected: is penstockd running there, and is "
+                                 "server_key its public key?"
+                               : "it is not connected: is penstockd running there, and does it "
+                                 "ask for a key?"));
 }
 
 // ---- asking ----
@@ -194,7 +199,8 @@ void Core::run() {
   const Connection::Listener listener{
       .connected = [this] { on_connected(); },
       .disconnected = [this] { on_disconnected(); },
-      .message = [this](std::span<const std::uint8_t> message) { on_message(message); }};
+      .message = [this](std::span<const std::uint8_t> message) { on_message(message); },
+      .refused = [this](const std::string& why) { on_refused(why); }};
   for (;;) {
     take_posted();
     {
@@ -240,6 +246,7 @@ void Core::ask(const std::string& operation, Json fields,
 
 std::chrono::milliseconds Core::until_next_deadline() const {
   auto next = next_check_;
+  if (options_.lease_ms != 0 && greeted_) next = std::min(next, next_renewal_);
   if (auto deadline = pending_.next_deadline()) next = std::min(next, *deadline);
   auto wait = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now());
   return std::max(wait, 0ms);
@@ -293,6 +300,12 @@ void Core::on_disconnected() {
   greeted_ = false;
 }
 
+/// Before the first hello that is the end of it; later it may be let in again.
+void Core::on_refused(const std::string& why) {
+  if (auto first_hello = std::exchange(first_hello_, nullptr))
+    first_hello(Error("DENIED", options_.endpoint + " does not let this client in: " + why));
+}
+
 void Core::say_hello() {
   Request hello{.id = next_id(),
                 .operation = "hello",
@@ -341,10 +354,19 @@ void Core::resume(const ServiceInfo& now) {
 
 void Core::go_on() {
   greeted_ = true;
+  renew_lease();
   for (auto* request : pending_.to_send()) send(*request);
   if (connections_ == 1) return;
   subscribe_again();
   ask_for_waiting(0s);
+}
+
+/// A service that knows no leases refuses it, and that is that.
+void Core::renew_lease() {
+  if (options_.lease_ms == 0 || !greeted_) return;
+  next_renewal_ = Clock::now() + std::chrono::milliseconds(options_.lease_ms) / 3;
+  ask("hello", {{"client", options_.client}, {"lease_ms", options_.lease_ms}},
+      [](const Outcome&) {});
 }
 
 void Core::subscribe_again() {
@@ -436,6 +458,7 @@ void Core::on_asked(const std::vector<std::uint64_t>& ids, const Json& reply) {
 void Core::check_time() {
   auto now = Clock::now();
   for (auto& request : pending_.take_expired(now)) request.done(no_answer(request));
+  if (now >= next_renewal_) renew_lease();
   if (now < next_check_) return;
   next_check_ = now + kAskAfter;
   ask_for_waiting(kAskAfter);

@@ -44,6 +44,8 @@ class Core : public std::enable_shared_from_this<Core> {
   /// A region to make again when the service was restarted, until it is dropped.
   void keep(const std::shared_ptr<RegionState>& region);
   void drop(const RegionState* region);
+  /// The region is to outlive this client: its lease does not concern it any more.
+  void leave(const std::string& region);
 
  private:
   explicit Core(Options options);
@@ -66,6 +68,7 @@ class Core : public std::enable_shared_from_this<Core> {
   void on_event(const Json& body);
   void on_connected();
   void on_disconnected();
+  void on_refused(const std::string& why);
   void say_hello();
   void on_hello(std::uint64_t connection, const Outcome& outcome);
   void resume(const ServiceInfo& now);
@@ -74,6 +77,7 @@ class Core : public std::enable_shared_from_this<Core> {
   void take_as_it_is(const std::shared_ptr<RegionState>& region);
   void made_again(const std::shared_ptr<RegionState>& region, const Outcome& outcome);
   void go_on();
+  void renew_lease();
   void subscribe_again();
   void ask_for_waiting(Clock::duration age);
   void ask_for(const std::vector<std::uint64_t>& ids);
@@ -86,6 +90,7 @@ class Core : public std::enable_shared_from_this<Core> {
   void end_everything();
 
   const Options options_;
+  const std::optional<Keys> keys_;
   Connection connection_;
   std::atomic<std::uint64_t> last_id_{0};
   std::atomic<bool> connected_{false};
@@ -114,6 +119,7 @@ class Core : public std::enable_shared_from_this<Core> {
   bool asking_ = false;  // a question for waiting transfers is under way
   Clock::time_point last_heard_ = Clock::now();
   Clock::time_point next_check_ = Clock::now();
+  Clock::time_point next_renewal_ = Clock::now();
 };
 
 }  // namespace penstock::client

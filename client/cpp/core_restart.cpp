@@ -15,6 +15,16 @@ void Core::drop(const RegionState* region) {
   std::erase_if(regions_, [&](const auto& kept) { return kept.get() == region; });
 }
 
+void Core::leave(const std::string& region) {
+  if (options_.lease_ms == 0) return;
+  try {
+    if (!on_own_thread()) return void(call("keep", {{"name", region}}));
+    ask("keep", {{"name", region}}, [](const Outcome&) {});
+  } catch (const Error&) {
+    // A service that knows no leases, or none at all: then nothing is to be left.
+  }
+}
+
 /// One after the other, in the order in which they were made first; then everything else goes on.
 /// A connection that breaks meanwhile is followed by another hello, which comes here again.
 void Core::make_regions_again() {
@@ -33,7 +43,8 @@ void Core::make_again(const std::shared_ptr<RegionState>& region) {
                   .done = [this, region, connection = connections_](const Outcome& outcome) {
                     if (connection != connections_ || !connected_) return;
                     auto* error = std::get_if<Error>(&outcome);
-                    // Our own first try, whose answer went with its connection, or somebody's.
+                    // Our own first try, whose answer went with its connection, or somebody's:
+                    // the service knows.
                     if (error != nullptr && error->code() == "ALREADY_EXISTS")
                       return take_as_it_is(region);
                     made_again(region, outcome);
@@ -43,21 +54,22 @@ void Core::make_again(const std::shared_ptr<RegionState>& region) {
 }
 
 void Core::take_as_it_is(const std::shared_ptr<RegionState>& region) {
-  Request request{.id = next_id(),
-                  .operation = "regions",
-                  .timeout_ms = options_.timeout_ms,
-                  .done = [this, region, connection = connections_](const Outcome& outcome) {
-                    if (connection != connections_ || !connected_) return;
-                    auto* reply = std::get_if<Json>(&outcome);
-                    if (reply == nullptr) return made_again(region, outcome);
-                    const auto before = region->info();
-                    for (const auto& each : reply->value("regions", Json::array()))
-                      if (each.value("name", "") == before.name &&
-                          each.value("bytes", std::uint64_t{0}) == before.bytes)
-                        return made_again(region, each);
-                    made_again(region, Error("ALREADY_EXISTS", "another region has the name '" +
-                                                                   before.name + "' now"));
-                  }};
+  Request request{
+      .id = next_id(),
+      .operation = "regions",
+      .timeout_ms = options_.timeout_ms,
+      .done = [this, region, connection = connections_](const Outcome& outcome) {
+        if (connection != connections_ || !connected_) return;
+        auto* reply = std::get_if<Json>(&outcome);
+        if (reply == nullptr) return made_again(region, outcome);
+        const auto before = region->info();
+        for (const auto& each : reply->value("regions", Json::array()))
+          if (each.value("name", "") == before.name &&
+              each.value("bytes", std::uint64_t{0}) == before.bytes && each.value("yours", false))
+            return made_again(region, each);
+        made_again(region, Error("ALREADY_EXISTS",
+                                 "another region has the name '" + before.name + "' now"));
+      }};
   request.message = encode_request(request.id, "regions", Json::object());
   send(pending_.add(std::move(request), Clock::now()));
 }

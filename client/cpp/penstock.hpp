@@ -31,6 +31,7 @@
 #include "event.hpp"
 #include "layout.hpp"
 #include "region.hpp"
+#include "trace.hpp"
 #include "transfer.hpp"
 
 namespace penstock::client {
@@ -63,6 +64,16 @@ struct Options {
   std::uint32_t lost_after_ms = 60000;
   /// Called on the client's thread.
   std::function<void(const Restart&)> restarted{};
+  /// When the service has not heard of this client for so long, the client has died: its transfers
+  /// are cancelled, its regions released, but for detached ones. The client's thread lets itself be
+  /// heard three times as often. 0: whatever it has stays.
+  std::uint32_t lease_ms = 60000;
+  /// Where the service asks for keys (tcp endpoints only; penstock keygen makes them): the file of
+  /// this client's secret key, and the service's public key or the file of it. "": as the
+  /// environment says, PENSTOCK_KEY_FILE and PENSTOCK_SERVER_KEY. A client that is not let in ends
+  /// with Error DENIED.
+  std::string key_file{};
+  std::string server_key{};
 };
 
 struct NodeInfo {
@@ -102,14 +113,16 @@ class Client {
   // ---- memory ----
 
   /// The service allocates shared memory. Mapping needs the service on the same machine and the
-  /// same user. `device` "": the service chooses.
+  /// same user. `device` "": the service chooses. `allow`: the nodes that may reach it, by name or
+  /// by label ("rack=r7"); empty: every member.
   Region allocate(const std::string& name, std::uint64_t bytes, const std::string& device = "",
-                  MapMemory map = MapMemory::kYes);
+                  MapMemory map = MapMemory::kYes, const std::vector<std::string>& allow = {});
   /// Registers `bytes` at `offset` of the client's own segment `shared_name` (of shm_open). The
   /// segment stays the client's.
   Region register_region(const std::string& name, const std::string& shared_name,
                          std::uint64_t offset, std::uint64_t bytes, const std::string& device = "",
-                         MapMemory map = MapMemory::kNo);
+                         MapMemory map = MapMemory::kNo,
+                         const std::vector<std::string>& allow = {});
   /// The service allocates memory of a GPU: the one numbered `gpu` as the service numbers them, -1:
   /// the device's. Its info has the handle that maps it (client/gpu/mapped_region.hpp does).
   Region allocate_cuda(const std::string& name, std::uint64_t bytes, int gpu = -1,
@@ -170,6 +183,9 @@ class Client {
   /// What the service knows of these ids; empty: the newest `limit` of all.
   std::vector<TransferInfo> transfers(const std::vector<std::uint64_t>& ids = {},
                                       std::uint32_t limit = 1000);
+
+  /// Where the time of a transfer went, or goes. Error NOT_FOUND: unknown, or too many ended since.
+  TransferTrace trace(std::uint64_t id);
 
   // ---- events ----
 

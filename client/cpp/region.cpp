@@ -44,7 +44,10 @@ std::span<std::byte> Region::data() const {
 void Region::map() { state_->map(); }
 
 void Region::detach() {
-  if (core_) core_->drop(state_.get());
+  if (core_) {
+    core_->drop(state_.get());
+    core_->leave(name());
+  }
   core_.reset();
 }
 

@@ -45,6 +45,8 @@ struct TransferSpec {
   std::string start_after{};
   std::string record_event{};
   std::string path{};  // "" or "auto"; "staged" or "gpudirect": that way or an error
+  /// Done only when the digests of both sides are equal, page by page; costs a read of each side.
+  bool verify = false;
 };
 
 /// How a transfer ended.

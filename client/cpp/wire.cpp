@@ -124,6 +124,7 @@ class Writer {
 
   void field(std::string_view key, std::string_view value) { text(key), text(value); }
   void field(std::string_view key, std::uint64_t value) { text(key), packer_.pack(value); }
+  void flag(std::string_view key) { text(key), packer_.pack(true); }
   template <class T>
   void list(std::string_view key, std::span<const T> values) {
     text(key), blob(std::as_bytes(values));
@@ -205,7 +206,7 @@ void write_targets(Writer& out, const std::vector<Target>& targets) {
 void write_spec(Writer& out, const TransferSpec& spec) {
   auto optional_fields = (spec.deadline_ms != 0) + !spec.key.empty() + !spec.notify.empty() +
                          (spec.packing != Packing::kAuto) + !spec.path.empty() +
-                         !spec.start_after.empty() + !spec.record_event.empty();
+                         !spec.start_after.empty() + !spec.record_event.empty() + spec.verify;
   out.map(6 + static_cast<std::uint32_t>(optional_fields));
   out.field("direction", spec.direction == Direction::kWrite ? "write" : "read");
   out.field("region", spec.region);
@@ -219,6 +220,7 @@ void write_spec(Writer& out, const TransferSpec& spec) {
   if (spec.packing != Packing::kAuto)
     out.field("packing", spec.packing == Packing::kAlways ? "always" : "never");
   if (!spec.path.empty()) out.field("path", spec.path);
+  if (spec.verify) out.flag("verify");
   if (!spec.start_after.empty()) out.list("start_after", std::span<const char>(spec.start_after));
   if (!spec.record_event.empty())
     out.list("record_event", std::span<const char>(spec.record_event));
@@ -343,6 +345,35 @@ TransferResult read_transfer_result(const Json& body) {
     result.landed = read_landed(body);
     result.landed_truncated = value_of<bool>(body, "landed_truncated", false);
     return result;
+  });
+}
+
+TransferTrace read_trace(const Json& body) {
+  return reading(body, [&] {
+    TransferTrace trace;
+    // "id" is that of the request in a reply.
+    trace.id = value_of<std::uint64_t>(body, "transfer", 0);
+    trace.state = value_of<std::string>(body, "state", "");
+    trace.node = value_of<std::string>(body, "node", "");
+    trace.region = value_of<std::string>(body, "region", "");
+    trace.remote_region = value_of<std::string>(body, "remote_region", "");
+    trace.direction = value_of<std::string>(body, "direction", "");
+    trace.lane = value_of<std::string>(body, "lane", "");
+    trace.path = value_of<std::string>(body, "path", "");
+    trace.bytes = value_of<std::uint64_t>(body, "bytes", 0);
+    trace.writes = value_of<std::uint64_t>(body, "writes", 0);
+    trace.started_unix_us = value_of<std::uint64_t>(body, "started_unix_us", 0);
+    trace.total_ns = value_of<std::uint64_t>(body, "total_ns", 0);
+    for (const auto& stage : value_of<Json>(body, "stages", Json::array()))
+      trace.stages.push_back({value_of<std::string>(stage, "stage", ""),
+                              value_of<std::uint64_t>(stage, "at_ns", 0),
+                              value_of<std::uint64_t>(stage, "ns", 0)});
+    for (const auto& card : value_of<Json>(body, "cards", Json::array()))
+      trace.cards.push_back({value_of<std::string>(card, "name", ""),
+                             value_of<std::uint64_t>(card, "bytes", 0),
+                             value_of<std::uint64_t>(card, "writes", 0),
+                             value_of<std::uint64_t>(card, "last_ns", 0)});
+    return trace;
   });
 }
 

@@ -44,6 +44,7 @@ Json decode_message(std::span<const std::uint8_t> message);
 TransferResult read_transfer_result(const Json& body);
 /// Whether "state" says that it ended.
 bool is_terminal(const Json& body);
+TransferTrace read_trace(const Json& body);
 RegionInfo read_region(const Json& body);
 NodeInfo read_node(const Json& body);
 ServiceInfo read_service(const Json& hello);

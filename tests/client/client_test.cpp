@@ -25,7 +25,7 @@ constexpr auto kPatience = 20s;  // only a failing test waits so long
 constexpr std::uint32_t kShortMs = 60;
 
 Options options_for(const FakeService& service) {
-  return {.endpoint = service.endpoint(), .timeout_ms = 15000};
+  return {.endpoint = service.endpoint(), .timeout_ms = 15000, .lease_ms = 0};
 }
 
 TransferSpec some_spec(std::string key = "") {
@@ -509,36 +509,6 @@ TEST_F(ClientTest, ARestartedServiceIsAskedForTheRegionsFirst) {
   EXPECT_EQ(again["offset"], 4096);
   EXPECT_EQ(again["device"], "host0");
   EXPECT_EQ(service_.requests("allocate").size(), 4u);  // of three only one again
-}
-
-TEST_F(ClientTest, ARegionThatIsThereAlreadyAfterARestartIsTaken) {
-  std::promise<Restart> restarted;
-  auto options = options_for(service_);
-  options.restarted = [&](const Restart& restart) { restarted.set_value(restart); };
-  service_.on("allocate", [](const Json& request) {
-    return Json{{"name", request["name"]}, {"bytes", request["bytes"]}, {"epoch", 1}};
-  });
-  Client client(options);
-  auto a = client.allocate("a", 4096, "", MapMemory::kNo);
-  auto b = client.allocate("b", 4096, "", MapMemory::kNo);
-  service_.stop();
-  service_.set_incarnation(2);
-  service_.on("allocate", [](const Json&) {
-    return Json{{"error", {{"code", "ALREADY_EXISTS"}, {"message", "the name is taken"}}}};
-  });
-  service_.on("regions", [](const Json&) {
-    return Json{{"regions",
-                 {{{"name", "a"}, {"bytes", 4096}, {"epoch", 9}},
-                  {{"name", "b"}, {"bytes", 8192}, {"epoch", 10}}}}};
-  });
-  service_.start();
-  auto future = restarted.get_future();
-  ASSERT_EQ(future.wait_for(kPatience), std::future_status::ready);
-  const auto restart = future.get();
-  EXPECT_THAT(restart.regions, ElementsAre("a"));
-  EXPECT_EQ(a.epoch(), 9u);
-  ASSERT_EQ(restart.lost.size(), 1u);  // somebody else's
-  EXPECT_EQ(restart.lost[0].code(), "ALREADY_EXISTS");
 }
 
 TEST_F(ClientTest, AConnectionThatBreaksWhileRegionsAreMadeAgainStartsThatOver) {

@@ -312,7 +312,8 @@ TEST(Faults, AnIpv6AddressIsAdvertisedInBrackets) {
   app::ChildProcess service(
       {std::string(PENSTOCK_BIN_DIR) + "/penstockd", "--set", "request.bind=" + socket, "--set",
        "gossip.bind=tcp://*:*", "--set", "gossip.advertise=2001:db8::7", "--set",
-       "fabric.cards=[{domain: lo, address: 127.0.0.1}]", "--set", "devices.pin=false"},
+       "security.insecure=true", "--set", "fabric.cards=[{domain: lo, address: 127.0.0.1}]",
+       "--set", "devices.pin=false"},
       folder.path() / "log");
   client::Client client({.endpoint = socket, .timeout_ms = 20000});
   EXPECT_TRUE(becomes_true([&] {

@@ -1,7 +1,10 @@
 #include "tests/sim/late_nic.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
+
+#include "transport/packing/credit.hpp"
 
 namespace penstock::sim {
 namespace {
@@ -33,22 +36,35 @@ LateNic::LateNic(Wire& wire, SimNicOptions options)
       card_(wire.network, std::move(options)),
       inbound_(handle_of(card_.inbound_address())) {
   wire_.inbound[inbound_] = this;
+  wire_.control[handle_of(card_.control_address())] = this;
   wire_.cards.insert(this);
 }
 
 LateNic::~LateNic() {
-  wire_.inbound.erase(inbound_);
+  // A later process may be at these addresses.
+  std::erase_if(wire_.inbound, [this](const auto& each) { return each.second == this; });
+  std::erase_if(wire_.control, [this](const auto& each) { return each.second == this; });
   wire_.cards.erase(this);
 }
 
+std::vector<OneSided> LateNic::operations_out() const {
+  std::vector<Out> sorted;
+  for (const auto& [context, out] : out_) sorted.push_back(out);
+  std::ranges::sort(sorted, {}, &Out::number);
+  std::vector<OneSided> operations;
+  for (const Out& out : sorted) operations.push_back(out.operation);
+  return operations;
+}
+
 void LateNic::die() {
-  for (const auto& [context, operation] : out_) land_late(operation);
+  for (const OneSided& operation : operations_out()) land_late(operation);
   card_.die();
   dead_ = true;
 }
 
 void LateNic::bury() {
   die();
+  card_.vanish();
   buried_ = true;
 }
 
@@ -60,23 +76,62 @@ void LateNic::revive() {
 
 Post LateNic::post(const OneSided& operation, OperationContext* context) {
   Post result = card_.post(operation, context);
-  if (result.status == PostStatus::kPosted) out_[context] = operation;
+  if (result.status == PostStatus::kPosted) out_[context] = {next_number_++, operation};
   return result;
 }
 
+bool LateNic::loses(PeerHandle peer) const {
+  double loss = wire_.message_loss;
+  if (const auto target = wire_.control.find(peer);
+      wire_.loss_between && target != wire_.control.end())
+    loss = wire_.loss_between(card_.options().host, target->second->card_.options().host);
+  return wire_.network.chance(loss);
+}
+
 Post LateNic::send(PeerHandle peer, std::span<const std::byte> payload, OperationContext* context) {
-  if (!wire_.network.chance(wire_.message_loss)) return card_.send(peer, payload, context);
+  if (!loses(peer)) {
+    Post sent = card_.send(peer, payload, context);
+    if (sent.status == PostStatus::kPosted && wire_.duplicate_chance > 0 &&
+        wire_.network.chance(wire_.duplicate_chance))
+      arrive_twice(peer, payload);
+    return sent;
+  }
   Ready sent;
   sent.completion.context = context;
   ready_.push_back(std::move(sent));
   return {};
 }
 
+/// As a question that was sent again over another link while its first copy was held up. Credits
+/// are not repeated by anybody, and no reliable fabric delivers a message twice by itself.
+void LateNic::arrive_twice(PeerHandle peer, std::span<const std::byte> payload) {
+  if (decode_credit(payload)) return;
+  const auto after = std::chrono::nanoseconds(
+      wire_.network.below(static_cast<std::uint64_t>(wire_.duplicate_most.count())));
+  const std::uint32_t host = card_.options().host;
+  wire_.network.after(after, [&wire = wire_, peer, host,
+                              copy = std::vector(payload.begin(), payload.end())]() mutable {
+    const auto target = wire.control.find(peer);
+    if (target == wire.control.end()) return;
+    LateNic& nic = *target->second;
+    if (nic.dead_ || nic.card_.stalled() || !wire.network.passes(host, nic.card_.options().host))
+      return;
+    nic.arrive(std::move(copy));
+  });
+}
+
+void LateNic::arrive(std::vector<std::byte> message) {
+  Ready arrival;
+  arrival.completion.kind = Completion::Kind::kMessage;
+  arrival.payload = std::move(message);
+  ready_.push_back(std::move(arrival));
+}
+
 void LateNic::ended(const Completion& completion) {
   if (completion.kind != Completion::Kind::kOperation) return;
   const auto found = out_.find(completion.context);
   if (found == out_.end()) return;
-  if (!completion.ok) land_late(found->second);
+  if (!completion.ok) land_late(found->second.operation);
   out_.erase(found);
 }
 
@@ -111,13 +166,13 @@ Result<void> LateNic::reopen_outbound() {
           {completions[i], {completions[i].payload.begin(), completions[i].payload.end()}});
     }
   }
-  for (const auto& [context, operation] : out_) land_late(operation);
+  for (const OneSided& operation : operations_out()) land_late(operation);
   out_.clear();
   return card_.reopen_outbound();
 }
 
 Result<void> LateNic::reopen_inbound() {
-  wire_.inbound.erase(inbound_);
+  std::erase_if(wire_.inbound, [this](const auto& each) { return each.second == this; });
   auto result = card_.reopen_inbound();
   inbound_ = handle_of(card_.inbound_address());
   wire_.inbound[inbound_] = this;
@@ -135,30 +190,35 @@ void LateNic::land_late(const OneSided& operation) {
     const auto* at = static_cast<const std::byte*>(piece.address);
     bytes.insert(bytes.end(), at, at + piece.length);
   }
-  arrive_late(wire_, this, operation, memory->second.data() + operation.remote_address,
-              std::move(bytes));
+  const auto target = wire_.inbound.find(operation.peer);
+  if (target == wire_.inbound.end()) return;
+  arrive_late(wire_, this, target->second, operation,
+              memory->second.data() + operation.remote_address, std::move(bytes));
 }
 
 /// Not while one of the two cards is dark: a stack sends again and again until the line is back.
-void LateNic::arrive_late(Wire& wire, LateNic* from, const OneSided& operation, std::byte* remote,
-                          std::vector<std::byte> bytes) {
+void LateNic::arrive_late(Wire& wire, LateNic* from, LateNic* to, const OneSided& operation,
+                          std::byte* remote, std::vector<std::byte> bytes) {
   const auto after = std::chrono::nanoseconds(
       wire.network.below(static_cast<std::uint64_t>(wire.late_most.count())));
-  wire.network.after(after, [&wire, from, operation, remote, bytes = std::move(bytes)]() mutable {
-    const auto target = wire.inbound.find(operation.peer);
-    if (target == wire.inbound.end() || target->second->dead_) return;
-    const bool sends = wire.cards.contains(from);
-    if (target->second->card_.stalled() || (sends && from->card_.stalled()))
-      return arrive_late(wire, from, operation, remote, std::move(bytes));
-    if (wire.key_guards && !wire.keys.contains(operation.remote_key)) return;
-    std::memcpy(remote, bytes.data(), bytes.size());
-    ++wire.landed_late;
-    if (!operation.immediate) return;
-    Ready arrival;
-    arrival.completion.kind = Completion::Kind::kImmediate;
-    arrival.completion.immediate = *operation.immediate;
-    target->second->ready_.push_back(std::move(arrival));
-  });
+  wire.network.after(
+      after, [&wire, from, to, operation, remote, bytes = std::move(bytes)]() mutable {
+        const auto target = wire.inbound.find(operation.peer);
+        if (target == wire.inbound.end() || target->second != to || to->dead_) return;
+        const bool sends = wire.cards.contains(from);
+        if (to->card_.stalled() ||
+            (sends && (from->card_.stalled() ||
+                       !wire.network.passes(from->card_.options().host, to->card_.options().host))))
+          return arrive_late(wire, from, to, operation, remote, std::move(bytes));
+        if (wire.key_guards && !wire.keys.contains(operation.remote_key)) return;
+        std::memcpy(remote, bytes.data(), bytes.size());
+        ++wire.landed_late;
+        if (!operation.immediate) return;
+        Ready arrival;
+        arrival.completion.kind = Completion::Kind::kImmediate;
+        arrival.completion.immediate = *operation.immediate;
+        target->second->ready_.push_back(std::move(arrival));
+      });
 }
 
 Result<std::unique_ptr<MemoryRegistration>> LateNic::register_memory(std::span<std::byte> memory) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -21,6 +22,11 @@ struct Wire {
   explicit Wire(SimNetwork& on) : network(on) {}
   SimNetwork& network;
   double message_loss = 0;
+  /// In its place where it depends on the hosts. May be left out.
+  std::function<double(std::uint32_t, std::uint32_t)> loss_between{};
+  /// Of the messages that arrive some arrive once more, within `duplicate_most`.
+  double duplicate_chance = 0;
+  std::chrono::nanoseconds duplicate_most = std::chrono::milliseconds(300);
   /// A write that failed or was cut off lands all the same, within `late_most`.
   double late_chance = 0;
   std::chrono::nanoseconds late_most = std::chrono::milliseconds(50);
@@ -28,6 +34,7 @@ struct Wire {
   bool key_guards = false;
   std::uint64_t landed_late = 0;
   std::map<std::uint64_t, LateNic*> inbound;           // open endpoints, by handle
+  std::map<std::uint64_t, LateNic*> control;           // likewise
   std::set<const LateNic*> cards;                      // that exist
   std::map<std::uint64_t, std::span<std::byte>> keys;  // registered memory
 };
@@ -38,12 +45,15 @@ class LateNic final : public Nic {
   ~LateNic() override;
 
   SimNic& card() { return card_; }
+  const SimNic& card() const { return card_; }
   /// The card is dead at once; what its machine had taken may still land elsewhere.
   void die();
   /// It works again, as if it had only been unplugged.
   void revive();
   /// Its machine is gone: no revive() brings it back.
   void bury();
+  /// A message arrives, from wherever.
+  void arrive(std::vector<std::byte> message);
   /// Times that the outbound endpoint was reopened.
   std::uint64_t reopens() const { return reopens_; }
 
@@ -71,11 +81,15 @@ class LateNic final : public Nic {
   };
   class Registration;
 
+  bool loses(PeerHandle peer) const;
+  void arrive_twice(PeerHandle peer, std::span<const std::byte> payload);
+  /// In the order of their posting: the same on every run.
+  std::vector<OneSided> operations_out() const;
   /// Takes note of a completion of the card below.
   void ended(const Completion& completion);
   void land_late(const OneSided& operation);
-  static void arrive_late(Wire& wire, LateNic* from, const OneSided& operation, std::byte* remote,
-                          std::vector<std::byte> bytes);
+  static void arrive_late(Wire& wire, LateNic* from, LateNic* to, const OneSided& operation,
+                          std::byte* remote, std::vector<std::byte> bytes);
 
   Wire& wire_;
   SimNic card_;
@@ -83,7 +97,12 @@ class LateNic final : public Nic {
   bool buried_ = false;
   std::uint64_t inbound_ = 0;
   std::uint64_t reopens_ = 0;
-  std::map<OperationContext*, OneSided> out_;
+  struct Out {
+    std::uint64_t number;
+    OneSided operation;
+  };
+  std::map<OperationContext*, Out> out_;
+  std::uint64_t next_number_ = 0;
   std::deque<Ready> ready_;
   std::vector<Ready> lent_;
 };

@@ -8,6 +8,7 @@ void SimNetwork::run_until(Time limit) {
     now_ = std::max(now_, first->first);
     const auto action = std::move(first->second);
     due_.erase(first);
+    mix(static_cast<std::uint64_t>(now_.time_since_epoch().count()));
     action();
   }
 }
@@ -33,11 +34,13 @@ bool SimNetwork::chance(double probability) {
 }
 
 std::uint64_t SimNetwork::below(std::uint64_t limit) {
-  return std::uniform_int_distribution<std::uint64_t>(0, limit - 1)(random_);
+  const std::uint64_t drawn = std::uniform_int_distribution<std::uint64_t>(0, limit - 1)(random_);
+  mix(drawn);
+  return drawn;
 }
 
-std::uint64_t SimNetwork::new_endpoint(SimNic* nic, Role role) {
-  const std::uint64_t address = next_number_++;
+std::uint64_t SimNetwork::new_endpoint(SimNic* nic, Role role, std::uint64_t address) {
+  if (address == 0) address = next_number_++;
   endpoints_[address] = {nic, role};
   return address;
 }

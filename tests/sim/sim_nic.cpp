@@ -15,6 +15,8 @@ FabricAddress pack(std::uint64_t number) {
 /// A stalled delivery looks again after this long.
 constexpr auto kStallStep = std::chrono::microseconds(100);
 constexpr auto kMessageStallStep = std::chrono::milliseconds(2);
+/// So does one between hosts that are apart.
+constexpr auto kApartStep = std::chrono::milliseconds(5);
 
 }  // namespace
 
@@ -38,8 +40,8 @@ SimNic::SimNic(SimNetwork& network, SimNicOptions options)
   info_.max_chunk_bytes = options_.max_chunk_bytes;
   info_.local_pieces = options_.local_pieces;
   info_.immediate_data = options_.immediate_data;
-  control_ = network_.new_endpoint(this, SimNetwork::Role::kControl);
-  inbound_ = network_.new_endpoint(this, SimNetwork::Role::kInbound);
+  control_ = network_.new_endpoint(this, SimNetwork::Role::kControl, options_.control_address);
+  inbound_ = network_.new_endpoint(this, SimNetwork::Role::kInbound, options_.inbound_address);
 }
 
 SimNic::~SimNic() {
@@ -56,6 +58,12 @@ void SimNic::stall(bool stalled) { stalled_ = stalled; }
 std::uint64_t SimNic::posts_to(PeerHandle peer) const {
   const auto found = sent_per_peer_.find(peer);
   return found == sent_per_peer_.end() ? 0 : found->second.first;
+}
+
+std::vector<PeerHandle> SimNic::peer_handles() const {
+  std::vector<PeerHandle> handles;
+  for (const auto& [handle, uses] : peer_uses_) handles.push_back(handle);
+  return handles;
 }
 
 std::uint64_t SimNic::bytes_to(PeerHandle peer) const {
@@ -136,6 +144,10 @@ void SimNic::deliver(std::uint64_t number) {
     after(kStallStep, [this, number] { deliver(number); });
     return;
   }
+  if (target != nullptr && !network_.passes(options_.host, target->options_.host)) {
+    after(kApartStep, [this, number] { deliver(number); });
+    return;
+  }
   const Outstanding ended = found->second;
   outstanding_.erase(found);
   --out_per_peer_[ended.operation.peer];
@@ -195,7 +207,7 @@ void SimNic::deliver_message(PeerHandle peer, std::vector<std::byte> payload,
                              OperationContext* context) {
   SimNic* target = target_of(peer, SimNetwork::Role::kControl);
   if (target == nullptr || target->dead_ || dead_) return complete(context, false, false);
-  if (stalled_ || target->stalled_) {
+  if (stalled_ || target->stalled_ || !network_.passes(options_.host, target->options_.host)) {
     after(kMessageStallStep, [this, peer, context, payload = std::move(payload)]() mutable {
       deliver_message(peer, std::move(payload), context);
     });

@@ -31,6 +31,12 @@ struct SimNicOptions {
   std::uint64_t max_chunk_bytes = 1u << 20;
   std::size_t local_pieces = 1;
   bool immediate_data = true;
+  /// The machine that it is in (SimNetwork::apart).
+  std::uint32_t host = 0;
+  /// The addresses that it opens with, as a process that starts again at the same ports does. 0:
+  /// new ones.
+  std::uint64_t control_address = 0;
+  std::uint64_t inbound_address = 0;
 };
 
 class SimNic final : public Nic {
@@ -41,6 +47,11 @@ class SimNic final : public Nic {
   // -- faults ------------------------------------------------------------------------------------
   /// Everything under way to it ends as an error at its initiator; nothing arrives any more.
   void die();
+  /// As die(), and nobody is left who would want to hear of what was under way.
+  void vanish() {
+    die();
+    outstanding_.clear();
+  }
   /// After die(): it works again, with the endpoints that it has.
   void revive() { dead_ = false; }
   /// While stalled, nothing that goes to or from this card is delivered, well or badly; messages
@@ -53,6 +64,7 @@ class SimNic final : public Nic {
   void refuse_posts(bool refuse) { refuse_posts_ = refuse; }
   void fail_reopen(bool fail) { fail_reopen_ = fail; }
   SimNicOptions& options() { return options_; }
+  const SimNicOptions& options() const { return options_; }
 
   // -- what a test asks --------------------------------------------------------------------------
   std::uint64_t posts() const { return posts_; }
@@ -60,6 +72,8 @@ class SimNic final : public Nic {
   std::uint64_t bytes_to(PeerHandle peer) const;
   std::size_t out() const { return outstanding_.size(); }
   std::size_t peers() const { return peer_uses_.size(); }
+  /// Handles that were added and not removed.
+  std::vector<PeerHandle> peer_handles() const;
   const std::vector<OneSided>& history() const { return history_; }
   void keep_history() { keep_history_ = true; }
 

@@ -18,6 +18,8 @@ namespace penstock {
 struct CardShare {
   std::uint64_t bytes = 0;
   std::uint64_t writes = 0;  // one-sided operations, reads too
+  /// When the last of them that it had out completed.
+  std::chrono::steady_clock::time_point last{};
 };
 
 /// The transfer wants a Grant: half of the last one or less is left to post, and more of the plan
@@ -39,7 +41,9 @@ struct TransferIdle {
   std::uint64_t completed_bytes = 0;
   std::uint64_t packed_bytes = 0;       // of them, those that crossed packed
   std::chrono::nanoseconds elapsed{0};  // since the first operation was posted
-  std::vector<CardShare> shares;        // indexed by the card's place in the device
+  std::optional<std::chrono::steady_clock::time_point> first_post{};  // none: nothing was posted
+  std::optional<std::chrono::steady_clock::time_point> settled{};     // when this was found
+  std::vector<CardShare> shares;  // indexed by the card's place in the device
   /// One bit per chunk that completed well, by sequence. Only when !complete.
   std::vector<std::uint64_t> landed;
 };

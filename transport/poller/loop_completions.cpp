@@ -6,15 +6,6 @@
 #include "transport/poller/loop_state.hpp"
 
 namespace penstock {
-namespace {
-
-/// One writer: the poller. Readers only need some recent value.
-void add(std::atomic<std::uint64_t>& counter, std::uint64_t amount) {
-  counter.store(counter.load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);
-}
-
-}  // namespace
-
 std::size_t PollerLoop::State::poll(std::size_t nic) {
   const std::size_t count = cards[nic]->nic->poll(completions);
   for (std::size_t i = 0; i < count; ++i) take(nic, completions[i]);
@@ -26,7 +17,7 @@ void PollerLoop::State::take(std::size_t nic, const Completion& completion) {
   switch (completion.kind) {
     case Completion::Kind::kMessage:
       add(counters.messages_received, 1);
-      if (const auto credit = decode_credit(completion.payload)) return take_credit(*credit);
+      if (const auto credit = decode_credit(completion.payload)) return take_credit(nic, *credit);
       events.emplace_back(MessageReceived{static_cast<std::uint16_t>(nic),
                                           {completion.payload.begin(), completion.payload.end()}});
       return;
@@ -70,12 +61,14 @@ void PollerLoop::State::end_chunk(std::size_t nic, ChunkOperation* operation, co
 
   card.posted_bytes -= bytes;
   --card.posted_operations;
+  card.immediates_out -= operation->counted;
   --operations_out;
   link.posted_bytes -= bytes;
   --link.posted_operations;
   link.immediates_out -= operation->counted;
   ++link.ended;
   --address->posted;
+  if (transfer.back_from(nic)) transfer.note_last(nic, now());
 
   bool last = false;
   if (error == nullptr) {
@@ -100,11 +93,15 @@ void PollerLoop::State::end_chunk(std::size_t nic, ChunkOperation* operation, co
   }
   if (address->retired) release(address, link);
   if (link.closing) close_if_quiet(link);
-  if (link_is_bad) return lost_paths(transfer, *error);
+  if (link_is_bad) {
+    note_failover(nic, transfer);
+    return lost_paths(transfer, *error);
+  }
   if (last) settle(transfer);
 }
 
-void PollerLoop::State::take_credit(const Credit& credit) {
+void PollerLoop::State::take_credit(std::size_t nic, const Credit& credit) {
+  add(cards[nic]->counters.credits_received, credit.immediates.size());
   TransferWork* transfer = find_transfer(credit.transfer);
   if (transfer == nullptr) return;
   bool last = false;
@@ -164,9 +161,23 @@ void PollerLoop::State::settle(TransferWork& transfer) {
   }
   transfer.state = TransferWork::State::kIdle;
   TransferIdle event = transfer.idle_event();
-  if (transfer.first_post) event.elapsed = clock() - *transfer.first_post;
+  event.first_post = transfer.first_post;
+  event.settled = clock();
+  if (transfer.first_post) event.elapsed = *event.settled - *transfer.first_post;
   events.emplace_back(std::move(event));
   if (transfer.end_when_idle) forget(transfer.id());
+}
+
+/// For whoever looks from another thread. Once per step, and most steps change nothing.
+void PollerLoop::State::show_what_is_out() {
+  const auto show = [](std::atomic<std::uint64_t>& shown, std::uint64_t now) {
+    if (shown.load(std::memory_order_relaxed) != now) shown.store(now, std::memory_order_relaxed);
+  };
+  for (const auto& card : cards) {
+    show(card->counters.posted_bytes, card->posted_bytes);
+    show(card->counters.posted_operations, card->posted_operations);
+    show(card->counters.immediates_out, card->immediates_out);
+  }
 }
 
 void PollerLoop::State::link_failed(LinkId link, Error error) {

@@ -119,7 +119,10 @@ void PollerLoop::State::cut_off(std::size_t nic) {
 
 /// Says once per failure that a link is bad, however many operations show it.
 void PollerLoop::State::fail_link(Link& link, const Error& reason) {
-  if (!link.failure_told) link_failed(link.id, reason);
+  if (!link.failure_told) {
+    add(cards[link.nic]->counters.link_failures, 1);
+    link_failed(link.id, reason);
+  }
   link.failure_told = true;
 }
 
@@ -130,6 +133,7 @@ void PollerLoop::State::drop_link(const Link& link, const Error& reason) {
     if (transfer->uses(&link)) users.push_back(transfer.get());
   for (TransferWork* transfer : users) {
     transfer->drop_paths(&link);
+    note_failover(link.nic, *transfer);
     lost_paths(*transfer, reason);
   }
 }
@@ -142,9 +146,15 @@ void PollerLoop::State::lost_paths(TransferWork& transfer, const Error& reason) 
   settle(transfer);
 }
 
+void PollerLoop::State::note_failover(std::size_t nic, const TransferWork& transfer) {
+  if (transfer.state == TransferWork::State::kRunning && transfer.has_paths())
+    add(cards[nic]->counters.failovers, 1);
+}
+
 /// Every operation on the card ends as cut off. False: the card is down.
 bool PollerLoop::State::reopen_outbound(std::size_t nic) {
   CardState& card = *cards[nic];
+  add(card.counters.reopened, 1);
   const auto reopened = card.nic->reopen_outbound();
   // From here on none of its operations is reported any more.
   const Error cut{ErrorCode::kCancelled, "cut off: the card's outbound endpoint was reopened"};
@@ -166,6 +176,7 @@ void PollerLoop::State::take_card_down(std::size_t nic, const Error& error) {
     if (!transfer->paths(nic).empty()) users.push_back(transfer.get());
   for (TransferWork* transfer : users) {
     transfer->drop_paths_of_nic(nic);
+    note_failover(nic, *transfer);
     lost_paths(*transfer, error);
   }
 }

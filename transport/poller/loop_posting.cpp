@@ -19,10 +19,6 @@ constexpr std::size_t kPostsPerStep = 32;
 /// Nor so many bytes: a provider in software copies them while it takes them, and so does packing.
 constexpr std::uint64_t kBytesPerStep = 1u << 20;
 
-void add_one(std::atomic<std::uint64_t>& counter) {
-  counter.store(counter.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-}
-
 }  // namespace
 
 Backoff::Time PollerLoop::State::now() {
@@ -189,16 +185,17 @@ std::uint64_t PollerLoop::State::post_next(std::size_t nic, TransferWork& transf
   if (result.status != PostStatus::kPosted) {
     card.chunks.give_back(operation);
     if (result.status == PostStatus::kAgain) {
-      add_one(card.counters.again);
+      add(card.counters.again, 1);
       refused(link);
       // Another link of the same card may have room.
       return post_next(nic, transfer);
     }
-    add_one(card.counters.failed);
+    add(card.counters.failed, 1);
     // Never posted: the chunk goes another way, if there is one.
     fail_link(link, result.error);
     transfer.note_error(result.error);
     transfer.drop_paths(&link);
+    note_failover(nic, transfer);
     lost_paths(transfer, result.error);
     return transfer.may_post() ? post_next(nic, transfer) : 0;
   }
@@ -209,6 +206,8 @@ std::uint64_t PollerLoop::State::post_next(std::size_t nic, TransferWork& transf
   ++link.inbound->posted;
   ++card.posted_operations;
   card.posted_bytes += request.length;
+  card.immediates_out += operation->counted;
+  transfer.out_on(nic);
   ++operations_out;
   if (!transfer.first_post) transfer.first_post = clock();
   if (bundle == nullptr)
@@ -247,7 +246,9 @@ std::size_t PollerLoop::State::send_credits() {
   std::size_t sent = 0;
   arrivals.give_credits([&](const Credit& credit, const std::vector<LinkId>& over) {
     for (const LinkId id : over) {
-      if (find_link(id) == nullptr) continue;
+      const Link* link = find_link(id);
+      if (link == nullptr) continue;
+      add(cards[link->nic]->counters.credits_sent, credit.immediates.size());
       execute(SendMessage{id, encode_credit(credit)});
       ++sent;
       return;

@@ -28,11 +28,17 @@ struct CardState {
   OperationSlab<ChunkOperation> chunks;
   std::uint64_t posted_bytes = 0;
   std::uint32_t posted_operations = 0;
+  std::uint32_t immediates_out = 0;
   bool up = true;
   // While it is down: when its outbound endpoint is tried again.
   Backoff::Time reopen_at{};
   std::chrono::milliseconds reopen_after{0};
 };
+
+/// One writer: the poller. Readers only need some recent value.
+inline void add(std::atomic<std::uint64_t>& counter, std::uint64_t amount) {
+  counter.store(counter.load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);
+}
 
 struct PollerLoop::State {
   State(std::vector<std::unique_ptr<Nic>> nics, PollerOptions options, Clock clock);
@@ -77,6 +83,8 @@ struct PollerLoop::State {
   void drop_link(const Link& link, const Error& reason);
   void fail_link(Link& link, const Error& reason);
   void lost_paths(TransferWork& transfer, const Error& reason);
+  /// Counts a transfer that lost a way over this card and has others.
+  void note_failover(std::size_t nic, const TransferWork& transfer);
   bool reopen_outbound(std::size_t nic);
   void take_card_down(std::size_t nic, const Error& error);
   void try_card_again(std::size_t nic);
@@ -87,13 +95,14 @@ struct PollerLoop::State {
   /// `cut_off`: by a reopened endpoint, which says nothing against the link.
   void end_chunk(std::size_t nic, ChunkOperation* operation, const Error* error,
                  bool cut_off = false);
-  void take_credit(const Credit& credit);
+  void take_credit(std::size_t nic, const Credit& credit);
   void end_send(std::size_t nic, SendOperation* operation, const Completion& completion);
   void release(PeerAddress* address, Link& link);
   void close_if_quiet(Link& link);
   void halt(TransferWork& transfer, std::optional<Error> reason);
   void settle(TransferWork& transfer);
   void link_failed(LinkId link, Error error);
+  void show_what_is_out();
 
   // -- posting -----------------------------------------------------------------------------------
   std::size_t post(std::size_t nic);

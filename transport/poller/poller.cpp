@@ -52,5 +52,6 @@ const CardCounters& Poller::counters(std::size_t i) const {
 }
 
 std::chrono::nanoseconds Poller::cpu_time() const { return state_->thread->cpu_time_per_device(); }
+PollerUsage Poller::usage() const { return state_->thread->usage(); }
 
 }  // namespace penstock

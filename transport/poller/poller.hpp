@@ -45,6 +45,25 @@ struct CardCounters {
   std::atomic<std::uint64_t> messages_sent{0};
   std::atomic<std::uint64_t> messages_received{0};
   std::atomic<std::uint64_t> stray_immediates{0};  // arrived for nobody: dropped
+  std::atomic<std::uint64_t> link_failures{0};     // times that a link of the card went bad
+  std::atomic<std::uint64_t> failovers{0};         // transfers that lost a way here and had others
+  std::atomic<std::uint64_t> reopened{0};          // its outbound endpoint, by force
+  std::atomic<std::uint64_t> credits_sent{0};      // slots of ours that peers may use again
+  std::atomic<std::uint64_t> credits_received{0};  // slots of theirs that we may
+  // Out right now, as of the last step.
+  std::atomic<std::uint64_t> posted_bytes{0};
+  std::atomic<std::uint64_t> posted_operations{0};
+  std::atomic<std::uint64_t> immediates_out{0};
+};
+
+/// What a polling thread did with its time so far. What is in neither, it spent looking at idle
+/// cards.
+struct PollerUsage {
+  std::string thread;                  // its name: devices may share one
+  std::chrono::nanoseconds busy{0};    // in rounds in which something happened
+  std::chrono::nanoseconds asleep{0};  // waiting to be woken
+  std::chrono::nanoseconds alive{0};
+  std::chrono::nanoseconds cpu{0};
 };
 
 /// The loop itself, without a thread: step() once is one round. The simulation drives this.
@@ -54,7 +73,7 @@ class PollerLoop {
   using Clock = std::function<TimePoint()>;
 
   /// `clock` is asked while links are left alone because they take nothing, and now and then while
-  /// operations are out.
+  /// operations are out or end.
   PollerLoop(std::vector<std::unique_ptr<Nic>> nics, PollerOptions options,
              Clock clock = std::chrono::steady_clock::now);
   ~PollerLoop();
@@ -120,6 +139,8 @@ class Poller {
   const CardCounters& counters(std::size_t i) const;
   /// CPU time of the thread so far. Devices that share one have equal parts of it.
   std::chrono::nanoseconds cpu_time() const;
+  /// Of the whole thread, whatever the number of its devices.
+  PollerUsage usage() const;
 
  private:
   Poller();

@@ -51,6 +51,7 @@ std::size_t PollerLoop::step() {
   if (!state.gatherers.empty()) happened += state.gather_ahead();
   for (std::size_t nic = 0; nic < state.cards.size(); ++nic) happened += state.post(nic);
   state.settled = happened == 0;
+  state.show_what_is_out();
   state.look_for_the_dead(happened == 0);
   return happened;
 }

@@ -64,6 +64,7 @@ Result<std::shared_ptr<PollerThread>> PollerThread::start(
   auto sleeper = Sleeper::make();
   if (!sleeper) return tl::unexpected(sleeper.error());
   std::shared_ptr<PollerThread> thread(new PollerThread(std::move(devices), std::move(*sleeper)));
+  thread->name_ = setup.name;
   std::promise<Result<void>> promise;
   auto opened = promise.get_future();
   thread->thread_ = std::thread(
@@ -152,23 +153,26 @@ void PollerThread::let_go() {
 void PollerThread::poll_until_all_left() {
   // The last time at which something happened, as of the last look at the clock.
   auto active = Clock::now();
+  auto last = active;  // the look at the clock before this one, whatever it found
   while (!devices_.empty()) {
     if (somebody_leaves_.load(std::memory_order_relaxed)) {
       let_go();
       continue;
     }
     if (work()) {
-      active = Clock::now();
+      active = last = account(busy_, last);
       continue;
     }
     const auto now = Clock::now();
+    last = now;
     const bool idle = all_idle();
     if (now - active < (idle ? Clock::duration(spin_) : Clock::duration(kPatience))) continue;
     const auto until = idle ? next_retry() : std::optional(now + kSilentNap);
     // After the time alone nothing may have come: one look, then sleep again. Otherwise spin, since
     // data that streams into our memory shows by nothing but the cards' wish to be polled.
     const auto woken = sleeper_->sleep(until, [&] { return called(); });
-    if (woken != Sleeper::Woken::kTime) active = Clock::now();
+    last = account(asleep_, now);
+    if (woken != Sleeper::Woken::kTime) active = last;
   }
 }
 
@@ -199,11 +203,32 @@ bool PollerThread::called() {
                      [](const auto& device) { return device->commands().waiting(); });
 }
 
-std::chrono::nanoseconds PollerThread::cpu_time_per_device() const {
+/// Adds the time since `since` and returns the time now.
+PollerThread::Clock::time_point PollerThread::account(std::atomic<Clock::rep>& to,
+                                                      Clock::time_point since) {
+  const auto now = Clock::now();
+  to.store(to.load(std::memory_order_relaxed) + (now - since).count(), std::memory_order_relaxed);
+  return now;
+}
+
+std::chrono::nanoseconds PollerThread::cpu_time() const {
   timespec time{};
   if (clock_gettime(cpu_clock_, &time) != 0) return {};
-  const auto total = std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
-  return total / started_with_;
+  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+}
+
+std::chrono::nanoseconds PollerThread::cpu_time_per_device() const {
+  return cpu_time() / started_with_;
+}
+
+PollerUsage PollerThread::usage() const {
+  PollerUsage usage;
+  usage.thread = name_;
+  usage.busy = Clock::duration(busy_.load(std::memory_order_relaxed));
+  usage.asleep = Clock::duration(asleep_.load(std::memory_order_relaxed));
+  usage.alive = Clock::now() - started_;
+  usage.cpu = cpu_time();
+  return usage;
 }
 
 }  // namespace penstock

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -31,6 +32,7 @@ class PollerThread {
   void close(PolledDevice& device);
   /// CPU time so far, divided by the number of devices that started with it.
   std::chrono::nanoseconds cpu_time_per_device() const;
+  PollerUsage usage() const;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -54,6 +56,8 @@ class PollerThread {
   bool all_idle();
   std::optional<Clock::time_point> next_retry();
   bool called();
+  Clock::time_point account(std::atomic<Clock::rep>& to, Clock::time_point since);
+  std::chrono::nanoseconds cpu_time() const;
 
   std::unique_ptr<Sleeper> sleeper_;
   std::vector<std::shared_ptr<PolledDevice>> devices_;  // those that did not leave
@@ -63,6 +67,11 @@ class PollerThread {
   std::vector<Leaving> leaving_;
   std::atomic<bool> somebody_leaves_{false};
   clockid_t cpu_clock_{};
+  std::string name_;
+  Clock::time_point started_ = Clock::now();
+  // Written by the thread alone.
+  std::atomic<Clock::rep> busy_{0};
+  std::atomic<Clock::rep> asleep_{0};
   std::thread thread_;
 };
 

@@ -30,6 +30,7 @@ TransferWork::TransferWork(StartTransfer start, std::size_t nics, SendSlots& sen
       mover_(mover),
       landed_((start_.plan->chunks() + 63) / 64, 0),
       shares_(nics),
+      out_on_(nics),
       dirty_nics_(nics, false),
       pieces_(pieces) {
   packed_only_ = start_.packing && start_.packing->only;

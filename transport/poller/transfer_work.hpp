@@ -82,6 +82,12 @@ class TransferWork {
   /// Nothing is left to post but what is dirty.
   bool only_dirty_left() { return !dirty_.empty() && ready_ == nullptr && peek() == nullptr; }
   std::uint64_t operations_out() const { return operations_out_; }
+  /// One of its operations went out on this card, or came back. True: none is out on it any more.
+  void out_on(std::size_t nic) { ++out_on_[nic]; }
+  bool back_from(std::size_t nic) { return --out_on_[nic] == 0; }
+  void note_last(std::size_t nic, std::chrono::steady_clock::time_point when) {
+    shares_[nic].last = when;
+  }
   bool complete() const { return completed_chunks_ == plan().chunks(); }
   std::uint64_t completed_bytes() const { return completed_bytes_; }
 
@@ -197,6 +203,7 @@ class TransferWork {
   std::uint64_t completed_bytes_ = 0;
   std::vector<std::uint64_t> landed_;  // one bit per chunk
   std::vector<CardShare> shares_;
+  std::vector<std::uint32_t> out_on_;  // by card
   std::vector<bool> dirty_nics_;
   std::size_t pieces_;
   std::vector<LinkId> dirty_links_;

@@ -283,3 +283,18 @@ def test_progress_bars_are_shown(a, regions, capsys):
         time.sleep(0.05)
         shown += capsys.readouterr().err
     assert "100%" in shown and "2.00M" in shown
+
+
+def test_a_trace_tells_where_the_time_went(a, regions):
+    here, there = regions
+    transfer = a.write(here, "b", there)
+    result = transfer.result(20)
+    trace = a.trace(transfer)
+    assert trace.id == result.id and trace.state == "done" and trace.bytes == 1 << 20
+    assert [stage.name for stage in trace.stages][0] == "admission"
+    assert trace.stages[-1].name == "notification" and trace.took("wire") > 0
+    assert sum(stage.took for stage in trace.stages) == pytest.approx(trace.total, abs=1e-6)
+    assert sum(card.bytes for card in trace.cards) == 1 << 20
+    assert 0 < max(card.last for card in trace.cards) <= trace.total
+    with pytest.raises(penstock.NotFound):
+        a.trace(1)

@@ -14,9 +14,9 @@ namespace penstock {
 
 using namespace std::chrono_literals;
 
-class Key final : public MemoryRegistration {
+class HandedKey final : public MemoryRegistration {
  public:
-  explicit Key(std::uint64_t key) : key_(key) {}
+  explicit HandedKey(std::uint64_t key) : key_(key) {}
   std::uint64_t key() const override { return key_; }
   std::uint64_t remote_base() const override { return 0; }
   void* descriptor() const override { return nullptr; }
@@ -58,7 +58,7 @@ class InboundTest : public testing::Test {
     }
   }
 
-  std::shared_ptr<MemoryRegistration> key() { return std::make_shared<Key>(++last_key); }
+  std::shared_ptr<MemoryRegistration> key() { return std::make_shared<HandedKey>(++last_key); }
 
   static Open open_of(TransferId id, std::uint32_t chunks = 3) {
     Open open;

@@ -31,7 +31,8 @@ class OutboundStaged : public OutboundTest {
       region->name = name;
       region->bytes = 1 << 20;
       region->memory = std::make_shared<test::GpuMemoryDouble>(1 << 20);
-      region->set_registered(nullptr, {reached ? std::make_shared<Key>(1) : nullptr, nullptr});
+      region->set_registered(nullptr,
+                             {reached ? std::make_shared<HandedKey>(1) : nullptr, nullptr});
       table.publish(region);
     }
     return std::make_shared<RegionUse>(std::move(*table.use(name)));

@@ -176,7 +176,7 @@ TEST_F(DescriptorSocketTest, NoMoreAreKeptThanIsAllowed) {
 TEST_F(DescriptorSocketTest, OnlyItsOwnUserMayConnect) {
   struct stat status {};
   ASSERT_EQ(::stat(path_.c_str(), &status), 0);
-  EXPECT_EQ(status.st_mode & 0777, 0600u);
+  EXPECT_EQ(status.st_mode & 077, 0u) << "others could connect";
 }
 
 TEST_F(DescriptorSocketTest, APathThatIsTooLongIsAnErrorThatSaysSo) {

@@ -11,6 +11,7 @@ using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 
 const std::vector<std::string> kFive = {"a", "b", "c", "d", "e"};
 
@@ -164,6 +165,28 @@ TEST(Failure, BothSidesOfAPartitionGoOnAndAgreeWithinFiveSecondsOfItsEnd) {
       for (const std::string& change : said(net[host]))
         EXPECT_THAT(change, HasSubstr("alive")) << "seed " << seed << ": nobody dies of a heal";
     }
+  }
+}
+
+// It comes back in the middle of burying everybody: with suspicions that end and deaths that nobody
+// has heard of yet.
+TEST(Failure, WhoeverWasCutOffDoesNotBuryTheOthersOnItsReturn) {
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    SimulatedNetwork net(seed);
+    start(net, kFive);
+    for (const char* other : {"a", "b", "d", "e"}) net.cut("c", other);
+    net.run(1500ms + seed * 150ms);
+    for (const std::string& host : kFive) said(net[host]);
+    net.heal();
+    net.run(5s);
+    for (const char* host : {"a", "b", "d", "e"})
+      for (const std::string& change : said(net[host]))
+        // That c itself was dead for a moment is no news to anybody.
+        if (change != "c/10 dead") {
+          EXPECT_THAT(change, Not(HasSubstr("dead"))) << "seed " << seed << ", " << host;
+        }
+    for (const char* host : {"a", "b", "d", "e"})
+      EXPECT_EQ(net.state(host, "c"), MemberState::kAlive) << seed;
   }
 }
 

@@ -276,6 +276,24 @@ TEST(Membership, AnOlderIncarnationOfOurOwnNameIsIgnored) {
   EXPECT_EQ(net["a"].counters().duplicate_names, 0u);
 }
 
+TEST(Membership, ARunWithAClockThatIsBehindIsToldSo) {
+  SimulatedNetwork net(1);
+  net.start("b", 30, {});
+  net.start("a", 20, {"b"});
+  net.run(2s);
+  EXPECT_EQ(net["a"].outrun_by(), 0u);
+  net.kill("a");
+  net.start("a", 10, {"b"});  // the clock went back meanwhile
+  net.run(2s);
+  EXPECT_EQ(net.incarnation("b", "a"), 20u) << "taken in though it seems to be older";
+  EXPECT_EQ(net["a"].outrun_by(), 20u);
+  net.kill("a");
+  net.start("a", 21, {"b"});
+  net.run(2s);
+  EXPECT_EQ(net.incarnation("b", "a"), 21u);
+  EXPECT_EQ(net["a"].outrun_by(), 0u);
+}
+
 TEST(Membership, TwoNodesOfOneNameAreReportedAndNotFoughtOver) {
   SimulatedNetwork net(1);
   net.start("host1", 10, {"host2", "c"}, "same");

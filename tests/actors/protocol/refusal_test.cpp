@@ -156,7 +156,7 @@ TEST(RefusedRequest, UnknownKeyIsNamedWithTheKnownOnes) {
   json value = request(1, "allocate", {{"name", "a"}, {"byte", 1}});
   EXPECT_EQ(words(value),
             "unknown key 'byte' in the request; known are v, id, op, memory, gpu, export, name, "
-            "bytes, device");
+            "bytes, device, allow");
 }
 
 TEST(RefusedRequest, KeyOfAnotherOperation) {

@@ -72,6 +72,7 @@ inline nlohmann::json full_spec() {
   spec["key"] = "request-81/layer-3";
   spec["notify"] = blob<std::uint8_t>({0, 255, 10});
   spec["path"] = "staged";
+  spec["verify"] = true;
   spec["start_after"] = blob<std::uint8_t>(Bytes(64, 1));
   spec["record_event"] = blob<std::uint8_t>(Bytes(64, 2));
   return spec;
@@ -128,6 +129,10 @@ inline std::vector<Sample> sample_requests() {
        request(16, "subscribe", {{"topics", {"transfers", "notify", "members"}}, {"since", 0}})},
       {"drain", request(17, "drain", {{"node", "b"}, {"deadline_ms", 60000}})},
       {"remove", request(18, "remove", {{"node", "c"}, {"force", true}})},
+      {"hello_lease", request(1, "hello", {{"client", "me"}, {"lease_ms", 60000}})},
+      {"allocate_allow",
+       request(2, "allocate", {{"name", "kv"}, {"bytes", 4096}, {"allow", {"b", "rack=r7"}}})},
+      {"keep", request(19, "keep", {{"name", "kv"}})},
   };
 }
 

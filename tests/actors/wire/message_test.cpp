@@ -263,7 +263,7 @@ TEST(Message, WhatIsTooLongIsNotSentAndNamed) {
   for (int i = 0; i < 300; ++i) hello.devices[0].cards.push_back({0, 1, FabricAddress(64)});
   auto whole = encode(message(Question(hello)));
   ASSERT_FALSE(whole);
-  EXPECT_THAT(whole.error().message, HasSubstr("at most 16384"));
+  EXPECT_THAT(whole.error().message, HasSubstr("at most 16368"));
 }
 
 TEST(Message, AMessageAboveTheLimitIsRefused) {

@@ -1,6 +1,7 @@
 #include "tests/sim/nodes/sim_node.hpp"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 namespace penstock::sim {
@@ -8,6 +9,7 @@ namespace {
 
 constexpr const char* kDevice = "numa0";
 constexpr int kGpu = 0;
+constexpr Milliseconds kDrainAnswer{3000};
 
 class LentMemory final : public RegionMemory {
  public:
@@ -61,6 +63,12 @@ SimNode::SimNode(Wire& wire, SimNodeOptions options, SimNodeObserver observer)
   options_.outbound.device = kDevice;
   options_.inbound.device = kDevice;
   if (options_.slot_bytes > 0) open_staging();
+  if (options_.scratch_bytes > 0) {
+    scratch_memory_.resize(options_.scratch_bytes);
+    auto scratch = make_region(scratch_of(kDevice), scratch_memory_, false);
+    scratch->internal = true;
+    regions_.publish(std::move(scratch));
+  }
   if (options_.on_gpu) {
     auto mover = std::make_shared<LateMover>(wire_.network, options_.mover);
     mover_ = mover.get();
@@ -75,6 +83,8 @@ std::unique_ptr<Nic> SimNode::make_card(std::size_t i) {
   if (options_.make_card) return options_.make_card(i);
   SimNicOptions nic = options_.nic;
   nic.name = options_.name + std::to_string(i);
+  if (i < options_.addresses.size())
+    std::tie(nic.control_address, nic.inbound_address) = options_.addresses[i];
   auto card = std::make_unique<LateNic>(wire_, nic);
   late_nics_.push_back(card.get());
   return card;
@@ -111,6 +121,13 @@ std::shared_ptr<Region> SimNode::make_region(const std::string& name, std::span<
 
 void SimNode::add_region(const std::string& name, std::span<std::byte> memory) {
   regions_.publish(make_region(name, memory, options_.on_gpu));
+}
+
+void SimNode::warm_up(const MemberRecord& record) {
+  if (options_.scratch_bytes == 0) return;
+  if (auto use = regions_.use(scratch_of(kDevice)))
+    outbound_->warm_up(record.incarnation, record.node, kDevice,
+                       std::make_shared<RegionUse>(std::move(*use)), now());
 }
 
 void SimNode::open_staging() {
@@ -182,16 +199,34 @@ void SimNode::meet(const MemberRecord& record) {
 void SimNode::part(Incarnation peer, const Error& error, bool gone) {
   const auto found = peers_.find(peer);
   if (found == peers_.end()) return;
-  const auto actor = found->second;
-  peers_.erase(found);
-  to_device([this, error, gone, peer, node = actor->record.node] {
+  const MemberRecord record = found->second->record;
+  part(record, error, gone);
+}
+
+void SimNode::part(const MemberRecord& record, const Error& error, bool gone) {
+  const Incarnation peer = record.incarnation;
+  const auto found = peers_.find(peer);
+  if (found == peers_.end() && !gone) return;
+  to_device([this, error, gone, peer, node = record.node] {
     outbound_->peer_down(node, peer, error, gone, now());
     inbound_->peer_down(peer, error, now());
+    if (gone) inbound_->peer_gone(peer);
     device_peers_.erase(peer);
   });
+  if (found == peers_.end()) return;
+  const auto actor = found->second;
+  peers_.erase(found);
   to_peer(actor, [actor, error](Peer& p) {
     p.close(error);
     actor->quit = true;
+  });
+}
+
+void SimNode::ask_to_drain(Incarnation peer) {
+  const auto found = peers_.find(peer);
+  if (found == peers_.end()) return;
+  to_peer(found->second, [this, actor = found->second.get()](Peer& p) {
+    p.ask(actor->next_token++, DrainNode{}, now() + kDrainAnswer, now());
   });
 }
 
@@ -284,7 +319,10 @@ void SimNode::happened(TransferIdle& event) { outbound_->idle(event, now()); }
 void SimNode::happened(ImmediateComplete& event) { inbound_->counted(event.immediate, now()); }
 void SimNode::happened(LinkFailed& event) {
   for (auto& [incarnation, actor] : device_peers_)
-    to_peer(actor, [this, event](Peer& p) { p.link_failed(event.link, event.error, now()); });
+    to_peer(actor, [this, event, node = actor->record.node](Peer& p) {
+      if (p.link_failed(event.link, event.error, now()) && p.is_up() && observer_.trouble)
+        observer_.trouble(node);
+    });
 }
 void SimNode::happened(LinkStill& event) {
   for (auto& [incarnation, actor] : device_peers_)
@@ -354,7 +392,9 @@ Peer::Port SimNode::peer_port(const std::shared_ptr<PeerActor>& shared) {
             to_device([this, strong, peer] {
               device_peers_[peer] = strong;
               outbound_->peer_up(strong->record.node, peer, now());
+              warm_up(strong->record);
             });
+            if (observer_.connected) observer_.connected(strong->record.node);
           },
       .inbound_cards =
           [this] {
@@ -383,6 +423,10 @@ void SimNode::asked(const std::shared_ptr<PeerActor>& actor, std::uint64_t seque
       outbound_->revoked(peer, revoke.region, revoke.epoch, now());
     });
     return answer(Revoked{});
+  }
+  if (std::holds_alternative<DrainNode>(question)) {
+    if (observer_.drain_asked) observer_.drain_asked(actor->record.node);
+    return answer(DrainBegun{});
   }
   if (auto* open = std::get_if<Open>(&question))
     if (auto use = regions_.use(open->region, open->epoch); !use)
@@ -486,6 +530,15 @@ std::size_t SimNode::step_poller() {
     wire_.network.after(std::max(*retry - now(), Clock::duration(0)), [] {});
   }
   return happened;
+}
+
+bool SimNode::restless() {
+  if (crashed_) return false;
+  if (!device_mail_.empty() || !commands_.empty() || poller_->has_events()) return true;
+  if (std::ranges::any_of(actors_, [](const auto& actor) { return !actor->mail.empty(); }))
+    return true;
+  if (std::ranges::any_of(nics_, [](Nic* nic) { return !nic->may_wait(); })) return true;
+  return !poller_->idle() || retrying_ <= now();
 }
 
 std::size_t SimNode::step() {

@@ -27,6 +27,9 @@ struct SimNodeOptions {
   Incarnation incarnation = 0;
   std::size_t cards = 2;
   SimNicOptions nic;
+  /// The cards' addresses, as this many processes that run one after the other at the same ports
+  /// have them: (control, inbound) by card. Empty: new ones.
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> addresses{};
   /// Makes another kind of card than a LateNic with the options above. May be left out.
   std::function<std::unique_ptr<Nic>(std::size_t card)> make_card{};
   /// What the doorbell and the actors behind it take until an event is handled.
@@ -41,6 +44,8 @@ struct SimNodeOptions {
   /// Regions are in memory of a GPU that no card reaches.
   bool on_gpu = false;
   LateMoverOptions mover;
+  /// A scratch region, which new peers are warmed up with.
+  std::uint64_t scratch_bytes = 0;
   std::chrono::milliseconds release_look{20};
 };
 
@@ -50,6 +55,10 @@ struct SimNodeObserver {
   std::function<void(Notification)> notified;
   std::function<void(Incarnation, TransferId)> broken;
   std::function<void(const std::string& region)> released;
+  // May be left out:
+  std::function<void(const std::string& node)> trouble{};      // a link to it failed
+  std::function<void(const std::string& from)> drain_asked{};  // another node asks this one to
+  std::function<void(const std::string& node)> connected{};
 };
 
 class SimNode {
@@ -70,6 +79,13 @@ class SimNode {
   MemberRecord record() const;
   void meet(const MemberRecord& record);
   void part(Incarnation peer, const Error& error, bool gone);
+  /// Also of one that was parted from before: what was kept for its return goes.
+  void part(const MemberRecord& record, const Error& error, bool gone);
+  /// OPENs are refused from now on.
+  void refuse_opens() {
+    to_device([this] { inbound_->drain(); });
+  }
+  void ask_to_drain(Incarnation peer);
   bool knows(Incarnation peer) const { return peers_.contains(peer); }
 
   // -- simulation --------------------------------------------------------------------------------
@@ -77,12 +93,15 @@ class SimNode {
   std::size_t step();
   /// The machine goes out: nothing of it moves any more.
   void crash();
+  /// A step may do something; otherwise only time, an arrival or a call from outside can.
+  bool restless();
   bool crashed() const { return crashed_; }
   LateNic& nic(std::size_t i) { return *late_nics_.at(i); }  // not those of make_card
   std::size_t cards() const { return nics_.size(); }
 
   const Outbound& outbound() const { return *outbound_; }
   const Inbound& inbound() const { return *inbound_; }
+  const StagingPool* staging() const { return staging_.get(); }
   const CardHealth& health(std::size_t card) const { return health_.at(card); }
 
  private:
@@ -107,6 +126,7 @@ class SimNode {
   std::shared_ptr<Region> make_region(const std::string& name, std::span<std::byte> memory,
                                       bool on_gpu);
   void open_staging();
+  void warm_up(const MemberRecord& record);
   void settle(const std::shared_ptr<PeerActor>& actor);
   void schedule();
   void look_at_releases();
@@ -132,6 +152,7 @@ class SimNode {
   std::unique_ptr<PollerLoop> poller_;
   std::deque<PollerCommand> commands_;
   std::vector<std::byte> staging_memory_;
+  std::vector<std::byte> scratch_memory_;
   std::shared_ptr<StagingPool> staging_;
   RegionTable regions_;
   std::vector<InboundCard> shared_cards_;  // as LocalDevice::inbound holds them for Hello

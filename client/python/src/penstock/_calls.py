@@ -16,6 +16,7 @@ from .cuda import cuda_place
 from .errors import InternalError, InvalidArgument, NotFound
 from .layout import (Bases, IndexList, Layout, Pages, Ranges, Strided, blob, unsigned_array)
 from .region import RegionBase, RegionInfo, info_of
+from .trace import Trace, trace_of
 from .transfer import (TERMINAL, Seconds, Target, Transfer, TransferResult, TransferSpec,
                        milliseconds, result_of)
 
@@ -95,8 +96,11 @@ def name_of(region: RegionName) -> str:
 
 # -- memory ----------------------------------------------------------------------------------------
 
-def allocate(name: str, size: int, device: str, memory: str, gpu: Optional[int]) -> Message:
+def allocate(name: str, size: int, device: str, memory: str, gpu: Optional[int],
+             allow: Sequence[str]) -> Message:
     fields: Message = {"name": name, "bytes": size}
+    if allow:
+        fields["allow"] = list(allow)
     if device:
         fields["device"] = device
     if memory != "host":
@@ -107,9 +111,11 @@ def allocate(name: str, size: int, device: str, memory: str, gpu: Optional[int])
 
 
 def register(name: str, memory: Any, shared_name: str, offset: int, size: Optional[int],
-             device: str, gpu: Optional[int]) -> Tuple[Message, str]:
+             device: str, gpu: Optional[int], allow: Sequence[str]) -> Tuple[Message, str]:
     """The request, and the bus id of the GPU that the memory is on ("": host memory)."""
     fields: Message = {"name": name}
+    if allow:
+        fields["allow"] = list(allow)
     bus_id = ""
     if (memory is None) == (not shared_name):
         raise InvalidArgument("INVALID_ARGUMENT",
@@ -204,6 +210,11 @@ def transfers(ids: Optional[Sequence[Union[int, Transfer]]],
                 lambda reply: [_transfer_info(line) for line in reply["transfers"]])
 
 
+def trace(transfer: Union[int, Transfer]) -> Call[Trace]:
+    number = transfer if isinstance(transfer, int) else transfer.id
+    return Call("trace", {"transfer": number}, trace_of)
+
+
 def nodes() -> Call[List[Node]]:
     return Call("nodes", {}, _nodes)
 
@@ -243,6 +254,7 @@ class TransferCalls:
     `notify`       bytes or str, up to 1024: told to the destination's subscribers when all is there
     `start_after`  IPC handle of a CUDA event: nothing is read before it is done
     `record_event` the same: recorded behind a copy on one node
+    `verify`       done only when the digests of both sides are equal, page by page
     ============== =================================================================================
 
     and `progress`: True shows a tqdm bar; a tqdm is updated; a callable gets (bytes, bytes in all).
@@ -331,7 +343,7 @@ class TransferCalls:
 
 
 _OPTIONS = ("deadline", "priority", "weight", "packing", "path", "key", "notify", "start_after",
-            "record_event")
+            "record_event", "verify")
 
 
 def _checked(options: Dict[str, Any]) -> Dict[str, Any]:
@@ -358,10 +370,11 @@ def _piece(local: RegionName, src_offset: int, dst_offset: int, size: Optional[i
 
 def options_of(endpoint: str, client: str, identity: str, timeout: float, memory_timeout: float,
                lost_after: float, max_request_bytes: int,
-               restarted: Optional[Callable[[Restart], object]]) -> Options:
+               restarted: Optional[Callable[[Restart], object]], key_file: str,
+               server_key: str, lease: float) -> Options:
     for name, value in (("timeout", timeout), ("memory_timeout", memory_timeout),
                         ("lost_after", lost_after)):
         if not value > 0:
             raise InvalidArgument("INVALID_ARGUMENT", f"{name}: expected seconds, found {value}")
     return Options(endpoint, client, identity, timeout, memory_timeout, lost_after,
-                   max_request_bytes, restarted)
+                   max_request_bytes, restarted, key_file, server_key, max(0.0, lease))

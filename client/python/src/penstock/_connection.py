@@ -4,11 +4,12 @@ wake()."""
 from __future__ import annotations
 
 import os
-from typing import Callable
+from typing import Callable, Optional
 
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
+from ._keys import Keys
 from .errors import InvalidArgument
 
 # Heartbeats find a service that stopped answering without closing.
@@ -21,10 +22,12 @@ _RECEIVE_QUEUE = 100_000
 _MAX_MESSAGE_BYTES = 1 << 30
 # Messages handled before the caller gets a turn at deadlines and requests.
 _MESSAGES_PER_POLL = 256
+_MECHANISM_MISMATCH = 0x11000002  # ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH
 
 
 class Connection:
-    def __init__(self, endpoint: str, identity: bytes) -> None:
+    def __init__(self, endpoint: str, identity: bytes, keys: Optional[Keys] = None) -> None:
+        self._keys = keys
         self._context = zmq.Context()
         self._dealer = self._context.socket(zmq.DEALER)
         for option, value in (
@@ -37,7 +40,12 @@ class Connection:
             self._dealer.setsockopt(option, value)
         self._dealer.setsockopt(zmq.ROUTING_ID, identity)
         self._monitor = self._dealer.get_monitor_socket(
-            zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
+            zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+            | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_DISCONNECTED)
+        if keys is not None:
+            self._dealer.setsockopt(zmq.CURVE_SECRETKEY, keys.secret)
+            self._dealer.setsockopt(zmq.CURVE_PUBLICKEY, keys.public)
+            self._dealer.setsockopt(zmq.CURVE_SERVERKEY, keys.server)
         try:
             self._dealer.connect(endpoint)
         except zmq.ZMQError as problem:
@@ -72,35 +80,43 @@ class Connection:
         return False
 
     def poll(self, timeout_ms: int, connected: Callable[[], None],
-             disconnected: Callable[[], None], message: Callable[[bytes], None]) -> None:
+             disconnected: Callable[[], None], message: Callable[[bytes], None],
+             refused: Callable[[str], None]) -> None:
         ready = dict(self._poller.poll(timeout_ms))
         if self._awoken in ready:
             try:
                 os.read(self._awoken, 65536)
             except BlockingIOError:
                 pass
-        self._tell_changes(connected, disconnected)
+        self._tell_changes(connected, disconnected, refused)
         for _ in range(_MESSAGES_PER_POLL):
             try:
                 frames = self._dealer.recv_multipart(zmq.DONTWAIT)
             except zmq.Again:
                 return
             # A reply of a new connection must not be taken for one of the old: first what changed.
-            self._tell_changes(connected, disconnected)
+            self._tell_changes(connected, disconnected, refused)
             if len(frames) == 1:
                 message(frames[0])
 
-    def _tell_changes(self, connected: Callable[[], None],
-                      disconnected: Callable[[], None]) -> None:
+    def _tell_changes(self, connected: Callable[[], None], disconnected: Callable[[], None],
+                      refused: Callable[[str], None]) -> None:
         while True:
             try:
-                event = recv_monitor_message(self._monitor, zmq.DONTWAIT)["event"]
+                change = recv_monitor_message(self._monitor, zmq.DONTWAIT)
             except zmq.Again:
                 return
+            event = change["event"]
             if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 connected()
             elif event == zmq.EVENT_DISCONNECTED:
                 disconnected()
+            elif event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+                refused("this client's key is not on its allow-list")
+            elif (event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+                  and change["value"] == _MECHANISM_MISMATCH):
+                refused("it asks for no key, this client shows one" if self._keys
+                        else "it asks for a key: give key_file and server_key")
 
     def close(self) -> None:
         self._close_sockets()

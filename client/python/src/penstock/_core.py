@@ -21,12 +21,13 @@ import numpy as np
 
 from . import _wire
 from ._connection import Connection
+from ._keys import keys_for
 from ._pending import REPEATABLE, Done, PendingRequests, Request
 from ._progress import Watch
 from ._service import Options, Restart, Service
 from ._waiting import WaitingTransfers
 from ._wire import Message
-from .errors import Cancelled, Error, InternalError, InvalidArgument, NoAnswer, error_of
+from .errors import Cancelled, Denied, Error, InternalError, InvalidArgument, NoAnswer, error_of
 from .events import Event, Subscription, event_of
 from .layout import blob
 from .transfer import TERMINAL, Transfer, TransferResult, TransferSpec, ended_by, result_of
@@ -72,7 +73,9 @@ class Core:
         self.service = Service()
         self.greeted: concurrent.futures.Future[Service] = concurrent.futures.Future()
         self.greeted.set_running_or_notify_cancel()
-        self._connection = Connection(options.endpoint, identity.encode())
+        self._connection = Connection(
+            options.endpoint, identity.encode(),
+            keys_for(options.endpoint, options.key_file, options.server_key))
         self._ids = itertools.count(1)
         self._pid = os.getpid()
         self._lock = threading.Lock()
@@ -95,6 +98,7 @@ class Core:
         self._remaking: Optional[_Remaking] = None
         self._asking = False
         self._last_heard = self._next_check = self._next_progress = time.monotonic()
+        self._next_renewal = self._last_heard
         self._thread = threading.Thread(target=self._run, name="penstock", daemon=True)
         _living.add(self)
         self._thread.start()
@@ -197,6 +201,17 @@ class Core:
         with self._lock:
             self._regions = [kept for kept in self._regions if kept is not region]
 
+    def leave(self, region: str) -> None:
+        """The region is to outlive this client: its lease does not concern it any more."""
+        if self.options.lease <= 0:
+            return
+        try:
+            answer = self.start("keep", {"name": region})
+            if threading.current_thread() is not self._thread:
+                answer.result()
+        except Error:
+            pass  # a service that knows no leases, or none at all: then nothing is to be left
+
     def regions(self) -> List[RegionBase]:
         with self._lock:
             return list(self._regions)
@@ -255,13 +270,14 @@ class Core:
                 break
             wait = max(0.0, self._next_time() - time.monotonic())
             self._connection.poll(int(wait * 1000) + 1 if wait else 0, self._on_connected,
-                                  self._on_disconnected, self._on_message)
+                                  self._on_disconnected, self._on_message, self._on_refused)
             self._check_time()
         self._end_everything()
 
     def _next_time(self) -> float:
         progress = self._next_progress if self._watches else float("inf")
-        return min(self._next_check, progress, self._pending.next_deadline())
+        renewal = self._next_renewal if self._greeted and self.options.lease > 0 else float("inf")
+        return min(self._next_check, progress, renewal, self._pending.next_deadline())
 
     def _add(self, request: Request) -> None:
         if request.operation == "transfer":
@@ -326,6 +342,12 @@ class Core:
     def _on_disconnected(self) -> None:
         self._connected = self._greeted = False
 
+    def _on_refused(self, why: str) -> None:
+        """Before the first hello that is the end of it; later it may be let in again."""
+        if not self.greeted.done():
+            self.greeted.set_exception(Denied(
+                "DENIED", f"{self.options.endpoint} does not let this client in: {why}"))
+
     def _say_hello(self) -> None:
         connection = self._connections
 
@@ -372,11 +394,20 @@ class Core:
                 self.call_back(self.options.restarted, Restart(
                     remaking.service, tuple(remaking.made), tuple(remaking.lost)))
         self._greeted = True
+        self._renew_lease()
         for request in self._pending.to_send():
             self._send(request)
         if self._connections > 1:
             self._subscribe_again()
             self._ask_for_waiting(0)
+
+    def _renew_lease(self) -> None:
+        """A service that knows no leases refuses it, and that is that."""
+        lease = self.options.lease
+        if lease > 0 and self._greeted:
+            self._next_renewal = time.monotonic() + lease / 3
+            self._ask("hello", {"client": self.options.client, "lease_ms": int(lease * 1000)},
+                      lambda *_: None)
 
     def _make_again(self, remaking: _Remaking, region: RegionBase) -> None:
         connection = self._connections
@@ -397,7 +428,8 @@ class Core:
             if connection != self._connections or not self._connected:
                 return
             for each in (reply or {}).get("regions", ()):
-                if each["name"] == region.name and each["bytes"] == region.size:
+                if (each["name"] == region.name and each["bytes"] == region.size
+                        and each.get("yours", False)):
                     made(each, None)
                     return
             made(None, error or error_of("ALREADY_EXISTS", "another region has the name now"))
@@ -405,7 +437,8 @@ class Core:
         def done(reply: Optional[Message], error: Optional[Error]) -> None:
             if connection != self._connections or not self._connected:
                 return
-            # Our own first try, whose answer went with its connection, or somebody's.
+            # Our own first try, whose answer went with its connection, or somebody's: the service
+            # knows.
             if error is not None and error.code == "ALREADY_EXISTS":
                 self._ask("regions", {}, taken)
             else:
@@ -483,6 +516,8 @@ class Core:
         if self._watches and now >= self._next_progress:
             self._next_progress = now + _PROGRESS_EVERY_S
             self._follow_progress()
+        if now >= self._next_renewal:
+            self._renew_lease()
         if now < self._next_check:
             return
         self._next_check = now + _ASK_AFTER_S

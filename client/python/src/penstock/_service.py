@@ -40,3 +40,6 @@ class Options:
     lost_after: float
     max_request_bytes: int
     restarted: Optional[Callable[[Restart], object]]
+    key_file: str = ""
+    server_key: str = ""
+    lease: float = 0.0

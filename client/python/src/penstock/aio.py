@@ -22,6 +22,7 @@ from .errors import Error, NoAnswer, PeerLost
 from .events import AsyncSubscription, Event
 from .layout import IndexList
 from .region import AsyncRegion, RegionInfo
+from .trace import Trace
 from .transfer import Seconds, Transfer
 
 T = TypeVar("T")
@@ -35,9 +36,11 @@ class Client(TransferCalls):
     def __init__(self, endpoint: str = DEFAULT_ENDPOINT, timeout: float = 5.0, *,
                  memory_timeout: float = 120.0, client: str = "penstock-python", identity: str = "",
                  lost_after: float = 60.0, max_request_bytes: int = 64 << 20,
-                 restarted: Optional[Callable[[Restart], object]] = None) -> None:
+                 restarted: Optional[Callable[[Restart], object]] = None, key_file: str = "",
+                 server_key: str = "", lease: float = 60.0) -> None:
         self._options = _calls.options_of(endpoint, client, identity, timeout, memory_timeout,
-                                          lost_after, max_request_bytes, restarted)
+                                          lost_after, max_request_bytes, restarted, key_file,
+                                          server_key, lease)
 
     def __repr__(self) -> str:
         return f"<penstock.aio.Client of {self._options.endpoint}>"
@@ -80,16 +83,17 @@ class Client(TransferCalls):
     # -- memory ------------------------------------------------------------------------------------
 
     async def allocate(self, name: str, size: int, *, device: str = "", memory: str = "host",
-                       gpu: Optional[int] = None) -> AsyncRegion:
+                       gpu: Optional[int] = None, allow: Sequence[str] = ()) -> AsyncRegion:
         """As penstock.Client.allocate()."""
-        fields = _calls.allocate(name, size, device, memory, gpu)
+        fields = _calls.allocate(name, size, device, memory, gpu, allow)
         return await self._made("allocate", name, fields, None)
 
     async def register(self, name: str, memory: Any = None, *, shared_name: str = "",
                        offset: int = 0, size: Optional[int] = None, device: str = "",
-                       gpu: Optional[int] = None) -> AsyncRegion:
+                       gpu: Optional[int] = None, allow: Sequence[str] = ()) -> AsyncRegion:
         """As penstock.Client.register()."""
-        fields, bus_id = _calls.register(name, memory, shared_name, offset, size, device, gpu)
+        fields, bus_id = _calls.register(name, memory, shared_name, offset, size, device, gpu,
+                                         allow)
         region = await self._made("register", name, fields, memory)
         try:
             _calls.check_gpu(region.info, bus_id)
@@ -138,6 +142,10 @@ class Client(TransferCalls):
                         limit: int = 1000) -> List[TransferInfo]:
         """As penstock.Client.transfers()."""
         return await self._ask(_calls.transfers(ids, limit))
+
+    async def trace(self, transfer: Union[int, Transfer]) -> Trace:
+        """As penstock.Client.trace()."""
+        return await self._ask(_calls.trace(transfer))
 
     # -- events ------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from .errors import Error, NoAnswer, PeerLost
 from .events import Event, Subscription
 from .layout import IndexList
 from .region import Region, RegionInfo
+from .trace import Trace
 from .transfer import Seconds, Transfer
 
 T = TypeVar("T")
@@ -35,16 +36,23 @@ class Client(TransferCalls):
     call, and for the first contact; `memory_timeout`: for calls that touch much memory. `client`:
     free words for the service's log. `identity` names the connection at the service ("": a random
     one). A transfer is called lost when the service has not answered for `lost_after` seconds.
-    `restarted(Restart)` is called when the service was restarted. Raises NoAnswer when nobody
-    answers.
+    `restarted(Restart)` is called when the service was restarted. When the service has not heard of
+    this client for `lease` seconds, the client has died: its transfers are cancelled, its regions
+    released, but for detached ones; the thread in the background lets itself be heard three times as
+    often, and 0 means never. Where a tcp endpoint asks for
+    keys (docs/security.md): `key_file` is the file of this client's secret key, `server_key` the
+    service's public key or the file of it; "": as PENSTOCK_KEY_FILE and PENSTOCK_SERVER_KEY say.
+    Raises NoAnswer when nobody answers, Denied when the client is not let in.
     """
 
     def __init__(self, endpoint: str = DEFAULT_ENDPOINT, timeout: float = 5.0, *,
                  memory_timeout: float = 120.0, client: str = "penstock-python", identity: str = "",
                  lost_after: float = 60.0, max_request_bytes: int = 64 << 20,
-                 restarted: Optional[Callable[[Restart], object]] = None) -> None:
+                 restarted: Optional[Callable[[Restart], object]] = None, key_file: str = "",
+                 server_key: str = "", lease: float = 60.0) -> None:
         self._core = Core(_calls.options_of(endpoint, client, identity, timeout, memory_timeout,
-                                            lost_after, max_request_bytes, restarted))
+                                            lost_after, max_request_bytes, restarted, key_file,
+                                            server_key, lease))
         try:
             self._core.greeted.result(timeout)
         except concurrent.futures.TimeoutError:
@@ -81,22 +89,24 @@ class Client(TransferCalls):
     # -- memory ------------------------------------------------------------------------------------
 
     def allocate(self, name: str, size: int, *, device: str = "", memory: str = "host",
-                 gpu: Optional[int] = None) -> Region:
+                 gpu: Optional[int] = None, allow: Sequence[str] = ()) -> Region:
         """`size` bytes of the service's, shared with this process: ``region.array``. `memory`
         "cuda": of the GPU numbered `gpu` (as the service numbers them): ``region.cuda``. `device`
-        "": the service chooses."""
-        fields = _calls.allocate(name, size, device, memory, gpu)
+        "": the service chooses. `allow`: the nodes that may reach it, by name or by label
+        ("rack=r7"); empty: every member."""
+        fields = _calls.allocate(name, size, device, memory, gpu, allow)
         return self._made("allocate", name, fields, None)
 
     def register(self, name: str, memory: Any = None, *, shared_name: str = "", offset: int = 0,
                  size: Optional[int] = None, device: str = "",
-                 gpu: Optional[int] = None) -> Region:
+                 gpu: Optional[int] = None, allow: Sequence[str] = ()) -> Region:
         """Registers memory of this process, without a copy: a numpy array in a named shared segment
         (shared_array(), multiprocessing.shared_memory), the SharedMemory itself, or a tensor on a
         GPU (anything with `__cuda_array_interface__`; `gpu` as the service numbers them, where that
         differs from here). Or any segment by `shared_name`. The memory stays the caller's; the
         Region keeps it alive until it is released."""
-        fields, bus_id = _calls.register(name, memory, shared_name, offset, size, device, gpu)
+        fields, bus_id = _calls.register(name, memory, shared_name, offset, size, device, gpu,
+                                         allow)
         region = self._made("register", name, fields, memory)
         try:
             _calls.check_gpu(region.info, bus_id)
@@ -141,6 +151,10 @@ class Client(TransferCalls):
                   limit: int = 1000) -> List[TransferInfo]:
         """What the service knows of these; None: the newest `limit` of all clients."""
         return self._ask(_calls.transfers(ids, limit))
+
+    def trace(self, transfer: Union[int, Transfer]) -> Trace:
+        """Where its time went, stage by stage. NotFound: unknown, or too many ended since."""
+        return self._ask(_calls.trace(transfer))
 
     # -- events ------------------------------------------------------------------------------------
 

@@ -171,6 +171,7 @@ class RegionBase:
         """The region stays at the service when this client goes; a restarted service has it no
         more."""
         self._core.drop(self)
+        self._core.leave(self.name)
 
     def _start_release(self, force: bool) -> concurrent.futures.Future[Message]:
         # Not to be made again by a restart meanwhile; a refusal takes that back.

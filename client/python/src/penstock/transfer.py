@@ -65,6 +65,7 @@ class TransferSpec:
     notify: Union[bytes, str] = b""     # up to 1024 bytes for the destination's subscribers
     start_after: bytes = b""            # a CUDA event's IPC handle: nothing is read before it
     record_event: bytes = b""           # the same: recorded behind a copy on one node
+    verify: bool = False                # done only when both sides have the same digests
 
     def fields(self) -> Dict[str, Any]:
         fields: Dict[str, Any] = {"direction": self.direction, "region": self.region,
@@ -74,7 +75,7 @@ class TransferSpec:
             fields["deadline_ms"] = milliseconds(self.deadline, "deadline")
         for key, value, default in (("lane", self.priority, "bulk"), ("weight", self.weight, 1),
                                     ("packing", self.packing, "auto"), ("path", self.path, "auto"),
-                                    ("key", self.key, "")):
+                                    ("key", self.key, ""), ("verify", self.verify, False)):
             if value != default:
                 fields[key] = value
         for key, data in (("notify", self.notify), ("start_after", self.start_after),

@@ -1,0 +1,88 @@
+#include "actors/node/acceptance.hpp"
+
+#include <utility>
+
+namespace penstock {
+namespace {
+
+/// Each client has its own keys: two that use the same word must not get each other's transfers. A
+/// key has no NUL, so the pair is told apart from any other.
+std::string key_of(const ClientId& client, const std::string& key) { return key + '\0' + client; }
+
+/// The local region and, of a copy, the other one too must be the asker's; what other nodes'
+/// regions allow is for them to say.
+Result<void> owns(const TransferSpec& spec, const Asker& asker, const AcceptanceRules& rules,
+                  const RegionTable& regions) {
+  if (auto mine = asker.owns_region(regions, spec.region, rules.audit); !mine) return mine;
+  for (const TransferTarget& target : spec.targets)
+    if (target.node.empty() || target.node == rules.admission.node)
+      if (auto mine = asker.owns_region(regions, target.region, rules.audit); !mine) return mine;
+  return {};
+}
+
+Result<void> has_room(std::size_t fresh, const ClientId& client, const Asker& asker,
+                      const AcceptanceRules& rules, const Ledger& ledger) {
+  if (ledger.in_flight() + fresh > rules.in_flight)
+    return fail(ErrorCode::kResourceExhausted,
+                "{} transfers are in flight, {} more were asked for, limits.transfers_in_flight "
+                "is {}",
+                ledger.in_flight(), fresh, rules.in_flight);
+  const std::size_t own = ledger.in_flight_of(client, asker.who);
+  if (rules.client_in_flight != 0 && own + fresh > rules.client_in_flight)
+    return fail(ErrorCode::kResourceExhausted,
+                "{} transfers of this client are in flight, {} more were asked for, "
+                "limits.client_transfers is {}",
+                own, fresh, rules.client_in_flight);
+  return {};
+}
+
+}  // namespace
+
+Error draining_error(const std::string& node) {
+  return {ErrorCode::kDraining,
+          fmt::format("node '{}' is draining: send new work to another node", node)};
+}
+
+Result<Accepted> accept(const TransferRequest& request, const ClientId& client, const Asker& asker,
+                        const AcceptanceRules& rules, RegionTable& regions, Ledger& ledger,
+                        TimePoint received, TimePoint now) {
+  const auto known = [&](const std::string& key) {
+    return key.empty() ? std::vector<TransferId>{} : ledger.ids_of_key(key_of(client, key));
+  };
+  // All are checked before any is accepted. Those with a known key were accepted before.
+  std::vector<std::vector<Admitted>> admitted(request.transfers.size());
+  std::size_t fresh = 0;
+  for (std::size_t i = 0; i < request.transfers.size(); ++i) {
+    const TransferSpec& spec = request.transfers[i];
+    if (!known(spec.key).empty()) continue;
+    if (auto mine = owns(spec, asker, rules, regions); !mine) return tl::unexpected(mine.error());
+    auto checked = admit(spec, rules.admission, regions, now);
+    if (!checked) return tl::unexpected(checked.error());
+    fresh += checked->size();
+    admitted[i] = std::move(*checked);
+  }
+  if (rules.draining && fresh > 0) return tl::unexpected(draining_error(rules.admission.node));
+  if (auto room = has_room(fresh, client, asker, rules, ledger); !room)
+    return tl::unexpected(room.error());
+
+  Accepted accepted;
+  for (std::size_t i = 0; i < request.transfers.size(); ++i) {
+    const TransferSpec& spec = request.transfers[i];
+    std::vector<TransferId> ids = known(spec.key);
+    const bool is_known = !ids.empty();
+    for (Admitted& one : admitted[i]) {
+      if (is_known) break;  // the key stood in this very request already
+      one.id = ledger.add(client, (*one.local)->device_index, asker.who);
+      one.received = received;
+      one.accepted = now;
+      ids.push_back(one.id);
+      accepted.admitted.push_back(std::move(one));
+      accepted.verify.push_back(spec.verify);
+    }
+    if (!spec.key.empty() && !is_known) ledger.set_key(key_of(client, spec.key), ids);
+    accepted.ids.insert(accepted.ids.end(), ids.begin(), ids.end());
+  }
+  return accepted;
+}
+
+}  // namespace penstock

@@ -1,0 +1,28 @@
+// How World takes notes, and the times that its nodes are configured with.
+#pragma once
+
+#include "tests/sim/world/world.hpp"
+
+namespace penstock::sim {
+
+inline constexpr Milliseconds kGraceMost{60};
+inline constexpr Milliseconds kFence{1000};
+inline constexpr Milliseconds kLeaseExtra{300};
+
+template <class... Args>
+void World::note(fmt::format_string<Args...> text, Args&&... args) {
+  const auto us =
+      std::chrono::duration_cast<std::chrono::microseconds>(network_.now() - began_).count();
+  std::string line =
+      fmt::format("{:>9} us  {}", us, fmt::format(text, std::forward<Args>(args)...));
+  network_.mix(std::hash<std::string>()(line));
+  history_.push_back(std::move(line));
+}
+
+template <class... Args>
+void World::broke(fmt::format_string<Args...> text, Args&&... args) {
+  failures_.push_back(fmt::format(text, std::forward<Args>(args)...));
+  note("BROKEN: {}", failures_.back());
+}
+
+}  // namespace penstock::sim

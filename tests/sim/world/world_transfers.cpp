@@ -1,0 +1,315 @@
+// What clients ask for, and how each transfer's bytes are followed.
+#include <algorithm>
+
+#include "tests/sim/world/world_notes.hpp"
+
+namespace penstock::sim {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::size_t kPages = 64;
+constexpr std::byte kSourceJunk{0x5a};
+constexpr std::byte kReleasedJunk{0xa5};
+/// After this the terminal event is late, on a node that does not stand still.
+constexpr auto kEndSlack = 100ms;
+
+std::uint64_t pattern_of(std::size_t transfer, std::size_t piece) {
+  std::uint64_t mixed = (transfer * 0x9e3779b97f4a7c15u) ^ (piece * 0xbf58476d1ce4e5b9u);
+  mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9u;
+  return mixed ^ (mixed >> 27);
+}
+
+}  // namespace
+
+void World::add_region(Life* life, const std::string& name) {
+  auto store = std::make_shared<Store>(name, kPages);
+  life->stores[name] = store;
+  life->all_stores.push_back(store);
+  life->member->node().add_region(name, store->bytes());
+  // Transfers that name no epoch may go to this one as well.
+  for (auto& [id, move] : moves_) {
+    if (!move->may_land || !move->any_epoch || move->remote_region != name) continue;
+    move->remotes.push_back({store, life});
+    for (const Piece& piece : move->pieces)
+      store->reserve(move->write ? piece.destination_page : piece.source_page);
+    attach(*move, move->remotes.back(), !move->write);
+  }
+}
+
+/// What the transfer reads is there from now on, and what it writes may change.
+void World::attach(Move& move, Side& side, bool source) {
+  for (const Piece& piece : move.pieces)
+    if (source)
+      side.store->write(piece.source_page, piece.source);
+    else
+      side.store->open(piece.destination_page, piece.destination);
+}
+
+bool World::take_pieces(Move& move, Store& local, Store& remote, std::size_t pages) {
+  Store& from = move.write ? local : remote;
+  Store& to = move.write ? remote : local;
+  const bool newest = chance(0.3);
+  for (std::size_t i = 0; i < pages && from.free_pages() > 1 && to.free_pages() > 1; ++i) {
+    Piece piece;
+    piece.source_page = from.take(newest);
+    piece.destination_page = to.take(newest);
+    std::size_t length = Store::kPageBytes;
+    if (chance(0.1)) {
+      length = 1 + below(Store::kPageBytes);
+      piece.source.at = below(Store::kPageBytes - length + 1);
+      piece.destination.at = below(Store::kPageBytes - length + 1);
+    }
+    piece.source.length = piece.destination.length = length;
+    piece.source.pattern = piece.destination.pattern = pattern_of(move.number, i);
+    piece.source.transfer = piece.destination.transfer = move.number;
+    move.pieces.push_back(piece);
+  }
+  return !move.pieces.empty();
+}
+
+void World::begin() {
+  const std::size_t from = any_machine();
+  const std::size_t to = chance(0.04) ? from : any_machine();
+  Life* life = machines_[from].life;
+  Life* other = machines_[to].life;
+  if (life == nullptr || life->ended || life->paused || other == nullptr) return;
+  auto owned = std::make_unique<Move>();
+  Move& move = *owned;
+  move.number = moves_.size() + 1;
+  move.initiator = life;
+  move.remote_node = machines_[to].name;
+  move.write = chance(0.65) || weather_.on_gpu[from] || weather_.on_gpu[to];
+  move.notify = chance(0.3);
+  const auto region_of = [&](Life* node, const std::string& name) -> Side {
+    const auto found = node->stores.find(name);
+    return {found == node->stores.end() ? nullptr : found->second, node};
+  };
+  const std::size_t which = below(2);
+  const std::string local_name = machines_[from].name + std::to_string(which);
+  move.remote_region = machines_[to].name + std::to_string(from == to ? 1 - which : below(2));
+  move.local = region_of(life, local_name);
+  const Side remote = region_of(other, move.remote_region);
+  if (!move.local.store || !remote.store) return;
+  const bool empty = chance(0.02);
+  if (!empty &&
+      !take_pieces(move, *move.local.store, *remote.store, 1 + below(weather_.most_pages)))
+    return;
+  move.remotes.push_back(remote);
+  attach(move, move.local, move.write);
+  attach(move, move.remotes.back(), !move.write);
+
+  std::vector<Range> ranges;
+  for (const Piece& piece : move.pieces)
+    ranges.push_back({piece.source_page * Store::kPageBytes + piece.source.at,
+                      piece.destination_page * Store::kPageBytes + piece.destination.at,
+                      piece.source.length});
+  TransferSpec spec;
+  spec.direction = move.write ? Direction::kWrite : Direction::kRead;
+  spec.region = local_name;
+  spec.layout = Ranges{BlobList<Range>::of(ranges)};
+  TransferTarget target{move.remote_node, move.remote_region, 0};
+  for (const auto& region : other->member->node().regions().list())
+    if (region->name == move.remote_region) target.epoch = region->epoch;
+  if (chance(weather_.stale_epoch)) {
+    move.stale_epoch = true;
+    target.epoch -= 1 + below(3);
+  } else if (chance(weather_.any_epoch)) {
+    move.any_epoch = true;
+    target.epoch = 0;
+  }
+  spec.targets = {target};
+  const bool hurried = chance(weather_.hurry);
+  spec.deadline_ms = static_cast<std::uint32_t>(hurried ? 1 + below(8) : 1500 + below(500));
+  move.deadline = network_.now() + Milliseconds(spec.deadline_ms);
+  spec.lane = chance(0.3) ? Lane::kUrgent : Lane::kBulk;
+  spec.packing = static_cast<PackingMode>(below(3));
+  const bool on_gpu = weather_.on_gpu[from] || weather_.on_gpu[to];
+  if (on_gpu && move.write && from != to && chance(0.3)) spec.path = PathChoice::kStaged;
+  spec.weight = static_cast<std::uint32_t>(1 + below(5));
+  if (move.notify) spec.notify = "word";
+  const bool cancelled = chance(weather_.cancel);
+  move.undisturbed = !weather_.victim[from] && !weather_.victim[to] && !hurried && !cancelled &&
+                     !move.stale_epoch &&
+                     (from == to || life->member->connected(machines_[to].name));
+
+  const auto id = life->member->transfer(spec);
+  note("{} {} {} {} in {} pieces{}{}{}{}", move.number, local_name,
+       move.write ? "writes to" : "reads from", move.remote_region, ranges.size(),
+       move.notify ? ", notify" : "", hurried ? ", hurried" : "",
+       move.stale_epoch ? ", stale epoch"
+       : move.any_epoch ? ", any epoch"
+                        : "",
+       id ? fmt::format(", as {:x}", *id) : ": refused, " + id.error().message);
+  if (!id) {
+    if (move.undisturbed) broke("{} was refused: {}", move.number, id.error().message);
+    for (Side* side : {&move.local, &move.remotes.front()}) {
+      let_go(move, *side, "it was refused");
+      give_back(move, *side);
+    }
+    return;
+  }
+  move.id = *id;
+  moves_.emplace(move.id, std::move(owned));
+  if (cancelled)
+    network_.after(some(8ms), [this, &move] {
+      if (move.initiator->ended) return;
+      note("{} is cancelled", move.number);
+      if (!move.cancelled) move.cancelled = network_.now();
+      move.initiator->member->cancel(move.id);
+    });
+}
+
+/// From now on its pages there belong to somebody else.
+void World::let_go(Move& move, Side& side, const char* why) {
+  if (std::exchange(side.let_go, true)) return;
+  const bool source = (&side == &move.local) == move.write;
+  for (const Piece& piece : move.pieces)
+    if (source)
+      side.store->overwrite(piece.source_page, kSourceJunk, move.number, why);
+    else
+      side.store->freeze(piece.destination_page, move.number, why);
+}
+
+void World::give_back(Move& move, Side& side) {
+  if (std::exchange(side.given_back, true)) return;
+  const bool source = (&side == &move.local) == move.write;
+  for (const Piece& piece : move.pieces)
+    side.store->give_back(source ? piece.source_page : piece.destination_page);
+}
+
+bool World::holds(const Move& move, const Side& side) const {
+  return side.overwritten || std::ranges::all_of(move.pieces, [&](const Piece& piece) {
+           return side.store->holds(piece.destination_page, piece.destination);
+         });
+}
+
+// -- what nodes tell -----------------------------------------------------------------------------
+
+void World::ended(Life* life, const TransferResult& result) {
+  const auto found = moves_.find(result.id);
+  if (found == moves_.end()) return broke("{:x} ended and was never asked for", result.id);
+  Move& move = *found->second;
+  const bool quiet = result.remote == TransferResult::Remote::kQuiet;
+  const bool done = result.state == TransferResult::State::kDone;
+  note("{} ends: {}, {}{} {}", move.number, name_of(result.state), result.path,
+       quiet ? "" : ", remote unreachable", result.error.message);
+  if (move.ended) return broke("{} ended twice", move.number);
+  move.ended = true;
+  ++ended_;
+  done_ += done;
+  check_memory("when a transfer ended");
+  if (done && move.stale_epoch && !move.pieces.empty())
+    broke("{} is done, but named an epoch that was", move.number);
+  if (done && !quiet) broke("{} is done and not quiet", move.number);
+  if (done && !(move.write ? std::ranges::any_of(
+                                 move.remotes, [&](const Side& side) { return holds(move, side); })
+                           : holds(move, move.local)))
+    broke("{} is done, but its bytes are wrong", move.number);
+  if (done && move.notify && !move.notified && move.remote_node != life->member->name())
+    broke("{} is done, but its owner was not notified", move.number);
+  const bool excused =
+      excused_.contains(life->machine) || excused_.contains(move.remotes.front().life->machine);
+  if (!done && move.undisturbed && !excused)
+    broke("{} has to succeed, nothing happened to its nodes: {}", move.number,
+          result.error.message);
+  if (!done) check_failed(move, result);
+  TimePoint latest = move.deadline;
+  if (move.cancelled) latest = std::min(latest, *move.cancelled);
+  if (network_.now() > latest + kGraceMost + kFence + kEndSlack && !life->stood_still)
+    broke("{} ended too late", move.number);
+
+  let_go(move, move.local, "the terminal event");
+  give_back(move, move.local);
+  for (Side& side : move.remotes) {
+    if (quiet) let_go(move, side, "the terminal event, remote quiet");
+    if (side.let_go) give_back(move, side);
+  }
+  move.may_land = !quiet;
+  if (!quiet) after_lease(move);
+}
+
+/// The owner has made its pages quiet by then, whatever it hears.
+void World::after_lease(Move& move) {
+  const TimePoint end = move.deadline + kGraceMost + kFence + kLeaseExtra + 200ms;
+  network_.after(std::max(end - network_.now(), Clock::duration(1ms)), [this, &move] {
+    move.may_land = false;
+    for (Side& side : move.remotes) {
+      let_go(move, side, "the end of its lease");
+      give_back(move, side);
+    }
+  });
+}
+
+void World::initiator_ended(Life* life) {
+  for (auto& [id, move] : moves_)
+    if (move->initiator == life && !move->ended) after_lease(*move);
+}
+
+/// What it says that landed has.
+void World::check_failed(const Move& move, const TransferResult& result) {
+  if (result.remote != TransferResult::Remote::kQuiet) return;
+  for (std::size_t i = 0; i + 2 < result.landed.size(); i += 3)
+    for (const Piece& piece : move.pieces) {
+      const std::uint64_t at = piece.destination_page * Store::kPageBytes + piece.destination.at;
+      if (at < result.landed[i + 1] ||
+          at + piece.destination.length > result.landed[i + 1] + result.landed[i + 2])
+        continue;
+      const auto landed = [&](const Side& side) {
+        return side.overwritten || side.store->holds(piece.destination_page, piece.destination);
+      };
+      if (!(move.write ? std::ranges::any_of(move.remotes, landed) : landed(move.local)))
+        broke("{} says that page {} landed", move.number, piece.destination_page);
+    }
+}
+
+void World::notified(Life* life, const Notification& word) {
+  const auto found = moves_.find(word.transfer);
+  if (found == moves_.end()) return broke("{:x} notifies and was never asked for", word.transfer);
+  Move& move = *found->second;
+  note("{} hears of {}", machines_[life->machine].name, move.number);
+  if (move.notified || !move.notify) broke("{} notified twice, or unasked", move.number);
+  move.notified = true;
+  bool right = !move.write;
+  for (Side& side : move.remotes) {
+    if (side.life != life) continue;
+    right = right || side.let_go || holds(move, side);
+    if (life->member->name() != move.initiator->member->name())
+      let_go(move, side, "the owner was notified");
+  }
+  if (!right) broke("{} notified before its bytes were there", move.number);
+}
+
+void World::broken(Life* life, TransferId id) {
+  const auto found = moves_.find(id);
+  if (found == moves_.end()) return;  // a warm-up
+  Move& move = *found->second;
+  note("{} fenced {} by itself", machines_[life->machine].name, move.number);
+  for (Side& side : move.remotes)
+    if (side.life == life) {
+      let_go(move, side, "its owner fenced it");
+      if (move.ended) give_back(move, side);
+    }
+}
+
+void World::released(Life* life, const std::string& region) {
+  note("{} is released", region);
+  const std::shared_ptr<Store> store = life->stores.at(region);
+  for (auto& [id, move] : moves_) {
+    if (move->local.store == store && !move->ended)
+      broke("{} is released, and {} has not ended", region, move->number);
+    for (Side& side : move->remotes)
+      if (side.store == store) {
+        let_go(*move, side, "its region was released");
+        side.overwritten = true;
+      }
+  }
+  for (std::size_t page = 0; page < store->pages(); ++page)
+    store->overwrite(page, kReleasedJunk, 0, "the region was released");
+  life->stores.erase(region);
+  network_.after(chance(0.5) ? Clock::duration(0) : some(50ms), [this, life, region] {
+    if (!life->ended) add_region(life, region);
+  });
+}
+
+}  // namespace penstock::sim
