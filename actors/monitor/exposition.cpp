@@ -6,6 +6,7 @@
 #include <array>
 #include <limits>
 #include <map>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -70,17 +71,17 @@ struct Listed {
 };
 
 void list_counters(Families& to, const json& from, const Labels& labels,
-                   const std::vector<Listed>& listed) {
+                   std::span<const Listed> listed) {
   for (const auto& [key, name, help] : listed)
     to.counter(name, help, labels, from.at(key).get<double>());
 }
 void list_gauges(Families& to, const json& from, const Labels& labels,
-                 const std::vector<Listed>& listed) {
+                 std::span<const Listed> listed) {
   for (const auto& [key, name, help] : listed)
     to.gauge(name, help, labels, from.at(key).get<double>());
 }
 
-const std::vector<Listed> kCardCounters = {
+constexpr auto kCardCounters = std::to_array<Listed>({
     {"written_bytes", "penstock_card_written_bytes_total", "Bytes written to peers and confirmed"},
     {"read_bytes", "penstock_card_read_bytes_total", "Bytes read from peers"},
     {"operations", "penstock_card_operations_total", "Writes and reads that completed"},
@@ -98,37 +99,37 @@ const std::vector<Listed> kCardCounters = {
     {"messages_received", "penstock_card_messages_received_total", "Metadata messages received"},
     {"stray_immediates", "penstock_card_stray_immediates_total",
      "Arrivals that nobody counted any more"},
-};
-const std::vector<Listed> kCardGauges = {
+});
+constexpr auto kCardGauges = std::to_array<Listed>({
     {"posted_bytes", "penstock_card_posted_bytes", "Bytes that are out right now"},
     {"posted_operations", "penstock_card_posted_operations", "Operations that are out right now"},
     {"immediates_out", "penstock_card_immediate_credits_used",
      "Counted writes that are out right now (fabric.immediate_credits bounds them per link)"},
-};
-const std::vector<Listed> kDeviceGauges = {
+});
+constexpr auto kDeviceGauges = std::to_array<Listed>({
     {"queued", "penstock_device_queued_transfers", "Accepted and waiting for their turn"},
     {"running", "penstock_device_running_transfers", "Under way, ours"},
     {"inbound", "penstock_device_inbound_transfers", "Under way, of other nodes"},
     {"staging_slots_lent", "penstock_device_staging_slots_lent", "Staging slots that peers hold"},
-};
-const std::vector<Listed> kDeviceCounters = {
+});
+constexpr auto kDeviceCounters = std::to_array<Listed>({
     {"opens", "penstock_device_opens_total", "OPEN questions asked"},
     {"fences", "penstock_device_fences_total", "FENCE questions asked"},
     {"retries", "penstock_device_retries_total", "Times that a transfer went on after a failure"},
-};
-const std::vector<Listed> kPollerCounters = {
+});
+constexpr auto kPollerCounters = std::to_array<Listed>({
     {"busy_s", "penstock_poller_busy_seconds_total", "In rounds in which something happened"},
     {"asleep_s", "penstock_poller_asleep_seconds_total", "Waiting to be woken"},
     {"alive_s", "penstock_poller_alive_seconds_total", "Since the thread started"},
     {"cpu_s", "penstock_poller_cpu_seconds_total", "CPU time of the thread"},
-};
-const std::vector<Listed> kRequestCounters = {
+});
+constexpr auto kRequestCounters = std::to_array<Listed>({
     {"accepted", "penstock_requests_total", "Well-formed requests of clients"},
     {"malformed", "penstock_malformed_requests_total", "Requests that could not be read"},
     {"sent", "penstock_messages_to_clients_total", "Replies and events sent"},
     {"overflowed", "penstock_dropped_messages_to_clients_total",
      "Replies and events dropped since their client read too slowly"},
-};
+});
 constexpr std::array<const char*, 7> kMemberStates = {
     "connected", "connecting", "suspect", "draining", "left", "dead", "incompatible"};
 

@@ -3,7 +3,7 @@
 
 namespace penstock {
 
-extern const char* const kWatchPage;
+extern const char* const watch_page_html;
 inline constexpr const char* kWatchPageType = "text/html; charset=utf-8";
 
 }  // namespace penstock

@@ -26,8 +26,8 @@ struct Asker {
     return {};
   }
   tl::unexpected<Error> refuse(std::string_view what, std::string_view name, Audit* audit) const {
-    const auto error = fail(ErrorCode::kDenied,
-                            "{} '{}' is another client's: that takes the role admin", what, name);
+    auto error = fail(ErrorCode::kDenied, "{} '{}' is another client's: that takes the role admin",
+                      what, name);
     if (audit != nullptr) audit->refused(who, error.value().message);
     return error;
   }

@@ -25,8 +25,8 @@ Result<void> digest_on_gpu(const Region& region, std::span<const PageRange> rang
     offsets.clear();
     for (end = begin; end < ranges.size() && ranges[end].length == ranges[begin].length; ++end)
       offsets.push_back(ranges[end].offset);
-    const auto digested = digest_gpu_pages(*region.memory, ranges[begin].length, offsets,
-                                           digests.subspan(begin, end - begin));
+    auto digested = digest_gpu_pages(*region.memory, ranges[begin].length, offsets,
+                                     digests.subspan(begin, end - begin));
     if (!digested) return digested;
   }
   return {};

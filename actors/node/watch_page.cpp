@@ -63,7 +63,7 @@ Result<std::unique_ptr<HttpServer>> open_watch_page_server(const MetricsSettings
         (*everything)->dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
   };
   setup.pages["/"] = []() -> Result<HttpServer::Content> {
-    return HttpServer::Content{kWatchPageType, kWatchPage};
+    return HttpServer::Content{kWatchPageType, watch_page_html};
   };
   auto opened = HttpServer::start(setup);
   if (opened || !any || opened.error().code != ErrorCode::kAlreadyExists) return opened;
