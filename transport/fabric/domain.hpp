@@ -41,8 +41,11 @@ class Domain : public std::enable_shared_from_this<Domain> {
   /// The same address may come from several links; a provider may answer with one handle for all,
   /// so handles are counted and removed with the last use. Poller's thread only.
   Result<PeerHandle> add_peer(const FabricAddress& address);
-  /// Of a peer that was added.
-  const FabricAddress& address_of(PeerHandle peer) const { return peers_.at(peer).address; }
+  /// Null: it was removed.
+  const FabricAddress* address_of(PeerHandle peer) const {
+    const auto found = peers_.find(peer);
+    return found == peers_.end() ? nullptr : &found->second.address;
+  }
   /// `listening`: where the card takes connections.
   void remove_peer(PeerHandle peer, std::span<const FabricAddress> listening);
 

@@ -124,11 +124,13 @@ void FabricNic::close_endpoint(Fid<fid_ep>& endpoint, const FabricAddress& addre
 /// the socket itself ends it frees it once: so connections with reads end before the endpoint does.
 void FabricNic::end_reads() {
   const fi_info* own = domain_->info();
-  if (reads_out_ > 0 && domain_->traits().accepts_sockets && own->src_addr != nullptr) {
+  if (reads_out_ > 0 && own->src_addr != nullptr) {
     const auto lock = domain_->progress_lock();
     const auto* bytes = static_cast<const std::byte*>(own->src_addr);
     const FabricAddress card(bytes, bytes + own->src_addrlen);
-    for (const FabricAddress& peer : read_from_) shut_down_connected(card, peer);
+    // Connections to peers that were removed have been shut down by that.
+    for (const PeerHandle peer : read_from_)
+      if (const auto* address = domain_->address_of(peer)) shut_down_connected(card, *address);
     // What a socket holds is taken out first, a message a round.
     std::array<Completion, kReadAtOnce> dropped;
     const auto deadline = std::chrono::steady_clock::now() + kReadsEndWithin;
@@ -138,7 +140,6 @@ void FabricNic::end_reads() {
                    reads_out_, kReadsEndWithin.count());
   }
   read_from_.clear();
-  last_read_.reset();
   reads_out_ = 0;
 }
 
@@ -146,15 +147,7 @@ Result<PeerHandle> FabricNic::add_peer(const FabricAddress& address) {
   return domain_->add_peer(address);
 }
 
-void FabricNic::note_read(PeerHandle peer) {
-  ++reads_out_;
-  if (last_read_ == peer) return;
-  last_read_ = peer;
-  read_from_.insert(domain_->address_of(peer));
-}
-
 void FabricNic::remove_peer(PeerHandle peer) {
-  last_read_.reset();  // the handle may come back with another address
   const std::array listening{control_address_, inbound_address_};
   domain_->remove_peer(peer, listening);
 }
@@ -187,7 +180,10 @@ Post FabricNic::post(const OneSided& operation, OperationContext* context) {
     status = fi_writemsg(outbound_.get(), &message, flags);
   } else {
     status = fi_readmsg(outbound_.get(), &message, FI_COMPLETION);
-    if (status == 0) note_read(operation.peer);
+    if (status == 0 && domain_->traits().accepts_sockets) {
+      ++reads_out_;
+      read_from_.insert(operation.peer);
+    }
   }
   if (status == 0) {
     ++outbound_out_;
@@ -234,7 +230,7 @@ std::size_t FabricNic::poll_outbound(std::span<Completion> completions) {
     completion.kind = Completion::Kind::kOperation;
     completion.context = static_cast<OperationContext*>(entries[i].op_context);
     completion.ok = true;
-    if (entries[i].flags & FI_READ) --reads_out_;
+    if (reads_out_ > 0 && (entries[i].flags & FI_READ)) --reads_out_;
   }
   outbound_out_ -= count;
   if (read != -FI_EAVAIL) return count;
@@ -248,7 +244,7 @@ std::size_t FabricNic::poll_outbound(std::span<Completion> completions) {
     completion.ok = false;
     completion.error_number = error.err;
     --outbound_out_;
-    if (error.flags & FI_READ) --reads_out_;
+    if (reads_out_ > 0 && (error.flags & FI_READ)) --reads_out_;
   }
   return count;
 }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <array>
-#include <optional>
 #include <set>
 
 #include "transport/fabric/domain.hpp"
@@ -57,7 +56,6 @@ class FabricNic final : public Nic {
   Result<void> open_inbound();
   void close_endpoint(Fid<fid_ep>& endpoint, const FabricAddress& address);
   void end_reads();
-  void note_read(PeerHandle peer);
   std::size_t poll_outbound(std::span<Completion> completions);
   std::size_t poll_shared(std::span<Completion> completions);
   bool take_shared(void* context, std::uint64_t flags, std::size_t length, std::uint64_t data,
@@ -90,9 +88,9 @@ class FabricNic final : public Nic {
   unsigned outbound_polls_ = 0;   // since the shared queue was last looked at
   unsigned quiet_polls_ = 0;      // since the outbound queue was last looked at
 
-  std::size_t reads_out_ = 0;            // those of outbound_out_ that are reads
-  std::set<FabricAddress> read_from_;    // since the outbound endpoint was opened
-  std::optional<PeerHandle> last_read_;  // it is in read_from_
+  // For end_reads(); only where endpoints accept sockets.
+  std::size_t reads_out_ = 0;       // those of outbound_out_ that are reads
+  std::set<PeerHandle> read_from_;  // since the outbound endpoint was opened
 };
 
 }  // namespace penstock
