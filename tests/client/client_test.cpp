@@ -24,26 +24,11 @@ using testing::HasSubstr;
 constexpr auto kPatience = 20s;  // only a failing test waits so long
 constexpr std::uint32_t kShortMs = 60;
 
-Options options_for(const FakeService& service) {
-  return {.endpoint = service.endpoint(), .timeout_ms = 15000, .lease_ms = 0};
-}
-
 TransferSpec some_spec(std::string key = "") {
   return {.region = "a",
           .targets = {{"other", "b"}},
           .layout = Ranges{{{0, 0, 4096}}},
           .key = std::move(key)};
-}
-
-/// The code of the error that `call` throws.
-template <class Call>
-std::string code_of(Call&& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  return "nothing";
 }
 
 class ClientTest : public testing::Test {

@@ -13,6 +13,8 @@
 #include <thread>
 #include <vector>
 
+#include "client/cpp/penstock.hpp"
+
 namespace penstock::client {
 
 class FakeService {
@@ -59,6 +61,21 @@ class FakeService {
   std::vector<Json> outgoing_;
   std::string client_;
 };
+
+inline Options options_for(const FakeService& service) {
+  return {.endpoint = service.endpoint(), .timeout_ms = 15000, .lease_ms = 0};
+}
+
+/// The code of the error that `call` throws.
+template <class Call>
+std::string code_of(Call&& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.code();
+  }
+  return "nothing";
+}
 
 /// A terminal event.
 inline nlohmann::json transfer_event(std::uint64_t sequence, std::uint64_t id,

@@ -19,21 +19,6 @@ using testing::ElementsAre;
 constexpr auto kPatience = 20s;  // only a failing test waits so long
 constexpr std::uint32_t kShortMs = 60;
 
-Options options_for(const FakeService& service) {
-  return {.endpoint = service.endpoint(), .timeout_ms = 15000, .lease_ms = 0};
-}
-
-/// The code of the error that `call` throws.
-template <class Call>
-std::string code_of(Call&& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  return "nothing";
-}
-
 class OwnTest : public testing::Test {
  protected:
   FakeService service_;

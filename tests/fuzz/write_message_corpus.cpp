@@ -1,13 +1,10 @@
 // Writes a message of each kind, a credit and a packed buffer as files, the seeds of message_fuzz:
 // write_message_corpus FOLDER
 #include <array>
-#include <cstdio>
-#include <filesystem>
-#include <fstream>
-#include <map>
 #include <string>
 
 #include "actors/wire/message.hpp"
+#include "tests/fuzz/write_corpus.hpp"
 #include "transport/packing/credit.hpp"
 #include "transport/packing/packed_buffer.hpp"
 
@@ -64,20 +61,4 @@ std::map<std::string, std::vector<std::byte>> samples() {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::fprintf(stderr, "usage: write_message_corpus FOLDER\n");
-    return 2;
-  }
-  const std::filesystem::path folder = argv[1];
-  std::filesystem::create_directories(folder);
-  for (const auto& [name, bytes] : samples()) {
-    std::ofstream file(folder / name, std::ios::binary);
-    file.write(reinterpret_cast<const char*>(bytes.data()),
-               static_cast<std::streamsize>(bytes.size()));
-    if (!file.flush()) {
-      std::fprintf(stderr, "cannot write %s\n", (folder / name).c_str());
-      return 1;
-    }
-  }
-}
+int main(int argc, char** argv) { return test::write_corpus(argc, argv, samples()); }

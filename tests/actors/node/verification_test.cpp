@@ -8,6 +8,7 @@
 #include <numeric>
 #include <utility>
 
+#include "tests/transport/memory/heap_memory.hpp"
 #include "transport/memory/pattern.hpp"
 
 namespace penstock {
@@ -16,18 +17,6 @@ namespace {
 using namespace std::chrono_literals;
 using testing::HasSubstr;
 using State = TransferResult::State;
-
-class Bytes : public RegionMemory {
- public:
-  explicit Bytes(std::size_t size) : bytes_(size) {}
-  MemoryKind kind() const override { return MemoryKind::kHost; }
-  std::span<std::byte> bytes() const override { return bytes_; }
-  const std::string& shared_name() const override { return name_; }
-
- private:
-  mutable std::vector<std::byte> bytes_;
-  std::string name_;
-};
 
 constexpr std::uint64_t kPage = 512;
 constexpr std::uint64_t kPages = 3000;
@@ -45,7 +34,7 @@ class Verifying : public testing::Test {
       auto region = std::make_shared<Region>();
       region->name = name;
       region->bytes = kPage * kPages;
-      region->memory = std::make_shared<Bytes>(region->bytes);
+      region->memory = std::make_shared<test::HeapMemory>(region->bytes);
       regions.publish(region);
     }
     std::iota(pages.begin(), pages.end(), 0u);

@@ -10,21 +10,10 @@
 #include <vector>
 
 #include "tests/sim/sim_nic.hpp"
+#include "tests/transport/memory/heap_memory.hpp"
 #include "transport/poller/poller.hpp"
 
 namespace penstock::test {
-
-class HeapMemory final : public RegionMemory {
- public:
-  explicit HeapMemory(std::size_t size) : bytes_(size) {}
-  MemoryKind kind() const override { return MemoryKind::kHost; }
-  std::span<std::byte> bytes() const override { return bytes_; }
-  const std::string& shared_name() const override { return name_; }
-
- private:
-  mutable std::vector<std::byte> bytes_;
-  std::string name_;
-};
 
 /// Pages of a region, shuffled by `seed` on both sides (0: in order), each page once.
 inline std::shared_ptr<const Plan> shuffled_plan(std::uint32_t pages, std::uint64_t page_bytes,
