@@ -149,6 +149,13 @@ void RegionTable::clear() {
   regions_.clear();
 }
 
+std::shared_ptr<const Region> RegionTable::find(const std::string& name) const {
+  std::lock_guard lock(mutex_);
+  const auto found = regions_.find(name);
+  const bool there = found != regions_.end() && found->second && !found->second->internal;
+  return there ? found->second : nullptr;
+}
+
 std::vector<std::shared_ptr<const Region>> RegionTable::list() const {
   std::lock_guard lock(mutex_);
   std::vector<std::shared_ptr<const Region>> regions;

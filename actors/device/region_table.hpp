@@ -104,6 +104,8 @@ class RegionTable {
   bool remove(const std::string& name);
 
   std::vector<std::shared_ptr<const Region>> list() const;
+  /// Null: no such region. One that is closing is found, too.
+  std::shared_ptr<const Region> find(const std::string& name) const;
 
   /// Forgets every region: the service ends.
   void clear();

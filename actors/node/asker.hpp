@@ -21,8 +21,8 @@ struct Asker {
   Result<void> owns_region(const RegionTable& regions, const std::string& name,
                            Audit* audit) const {
     if (role == Role::kAdmin) return {};
-    for (const auto& region : regions.list())
-      if (region->name == name && !may_touch(region->who)) return refuse("region", name, audit);
+    const auto region = regions.find(name);
+    if (region && !may_touch(region->who)) return refuse("region", name, audit);
     return {};
   }
   tl::unexpected<Error> refuse(std::string_view what, std::string_view name, Audit* audit) const {

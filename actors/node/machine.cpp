@@ -175,9 +175,27 @@ std::string describe(const DevicePlan& plan, const LocalDevice& device, const Co
 
 /// Whoever reaches a card without keys may write to every region: as with the sockets, that takes
 /// keys or the operator's word.
+bool may_be_reached(const SecuritySettings& security) {
+  return security.insecure || !security.cluster_key_file.empty();
+}
+
+/// As for the sockets, whose defaults are on loopback.
+FabricSettings within_reach(const Settings& settings) {
+  FabricSettings fabric = settings.fabric;
+  if (fabric.provider != "tcp" || !fabric.cards.empty() || may_be_reached(settings.security))
+    return fabric;
+  spdlog::info(
+      "neither fabric.cards nor security.cluster_key_file is set: card lo alone, for this machine "
+      "alone");
+  CardSettings loopback;
+  loopback.domain = "lo";
+  loopback.address = "127.0.0.1";
+  fabric.cards.push_back(std::move(loopback));
+  return fabric;
+}
+
 Result<void> check_reach(const Settings& settings, const std::vector<CardOffer>& offers) {
-  const SecuritySettings& security = settings.security;
-  if (security.insecure || !security.cluster_key_file.empty()) return {};
+  if (may_be_reached(settings.security)) return {};
   for (const CardOffer& card : offers) {
     const bool local = card.provider == "shm" || card.domain == "lo" || card.address == "::1" ||
                        card.address.starts_with("127.");
@@ -218,7 +236,7 @@ Result<Machine> open_machine(const Settings& settings) {
   auto topology = read_topology(settings);
   if (!topology) return tl::unexpected(topology.error());
   const PollerOptions options = poller_options(settings.fabric, settings.timeouts);
-  auto offers = choose_cards(settings.fabric);
+  auto offers = choose_cards(within_reach(settings));
   if (!offers) return tl::unexpected(offers.error());
   if (auto safe = check_reach(settings, *offers); !safe) return tl::unexpected(safe.error());
   auto plans =

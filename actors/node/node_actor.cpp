@@ -273,7 +273,7 @@ class NodeActor : public caf::event_based_actor {
       drain_->shut();
       refuse_opens();
     }
-    for (TransferId transfer : ledger_.newest(setup_.transfers_in_flight))
+    for (TransferId transfer : ledger_.newest(SIZE_MAX))
       if (const auto* entry = ledger_.find(transfer); entry && !entry->result)
         cancel(transfer, *entry);
   }

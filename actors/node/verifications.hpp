@@ -28,7 +28,8 @@ class Verifications {
   explicit Verifications(Port port) : port_(std::move(port)) {}
 
   /// An accepted transfer is to be verified when it has ended well.
-  Result<void> expect(const Admitted& admitted);
+  /// Its layout has been admitted, so that a plan can be made of it.
+  void expect(const Admitted& admitted);
   /// True: the result was taken, ended() comes later. False: the transfer has ended as it says.
   bool take(TransferResult& result, TimePoint now);
   void compared(const BatchCompared& batch, TimePoint now);

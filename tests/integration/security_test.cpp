@@ -128,7 +128,11 @@ TEST_F(Security, OfClientsIsByKeyAndRoleAndTheListIsReadAgainAtSighup) {
     EXPECT_EQ(code_of([&] { as("worker", 15000); }), "DENIED");
     allow("nonsense\n");
     ::kill(node.pid(), SIGHUP);
-    std::this_thread::sleep_for(100ms);
+    EXPECT_TRUE(eventually([&] {
+      std::ifstream log(path("a.log"));
+      const std::string text{std::istreambuf_iterator<char>(log), {}};
+      return text.find("'nonsense' is no role") != std::string::npos;
+    }));
     EXPECT_EQ(code_of([&] { watcher.status(); }), "nothing");
   }
   node.stop(5s);

@@ -27,7 +27,8 @@ using nlohmann::json;
 constexpr std::uint64_t kRegion = 8 << 20;
 constexpr std::uint64_t kPage = 64 << 10;
 
-std::string fetch(const std::string& endpoint, const std::string& path) {
+/// The whole answer, "" when there was none.
+std::string get(const std::string& endpoint, const std::string& path) {
   const auto port = endpoint.substr(endpoint.rfind(':') + 1);
   const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in to{};
@@ -43,7 +44,13 @@ std::string fetch(const std::string& endpoint, const std::string& path) {
       answer.append(buffer, static_cast<std::size_t>(got));
   }
   ::close(socket);
-  return answer.substr(answer.find("\r\n\r\n") + 4);
+  return answer;
+}
+
+std::string fetch(const std::string& endpoint, const std::string& path) {
+  const std::string answer = get(endpoint, path);
+  const auto end = answer.find("\r\n\r\n");
+  return end == std::string::npos ? "" : answer.substr(end + 4);
 }
 
 class Metrics {
@@ -126,7 +133,9 @@ TEST(Watch, APasswordKeepsTheMetrics) {
   Nodes nodes({"a"}, {"metrics.endpoint=http://127.0.0.1:0",
                       "metrics.password_file=" + (folder.path() / "password").string()});
   const std::string endpoint = json::parse(nodes["a"].status()).at("metrics");
-  EXPECT_EQ(fetch(endpoint, "/metrics").find("penstock_"), std::string::npos);
+  const std::string answer = get(endpoint, "/metrics");
+  EXPECT_EQ(answer.find(" 401 "), std::string("HTTP/1.1").size()) << answer;
+  EXPECT_EQ(answer.find("penstock_"), std::string::npos);
 }
 
 TEST(Watch, TwoServicesOfOneMachineNeedNoConfiguration) {
