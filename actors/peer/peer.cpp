@@ -46,6 +46,12 @@ constexpr unsigned kTriesPerLink = 2;
 /// What greetings are sealed for.
 constexpr Seal::Challenge kNoChallenge{};
 
+bool is_greeting(const Message& message) {
+  const auto* question = std::get_if<Question>(&message.body);
+  return question != nullptr ? std::holds_alternative<Hello>(*question)
+                             : is<HelloOk>(std::get<Answer>(message.body));
+}
+
 std::vector<std::byte> bytes_of(const Seal::Challenge& challenge) {
   const auto* first = reinterpret_cast<const std::byte*>(challenge.data());
   return {first, first + challenge.size()};
@@ -215,6 +221,9 @@ bool Peer::receive(Message message, TimePoint now) {
     return true;
   if (!fits(message)) return false;
   last_heard_ = now;
+  // It has our challenge, but its own has not been heard yet: no answer could be sealed for it.
+  // It comes again.
+  if (seal_ && theirs_ == kNoChallenge && !is_greeting(message)) return true;
   if (auto* question = std::get_if<Question>(&message.body))
     receive_question(message.sequence, std::move(*question), now);
   else
@@ -224,11 +233,7 @@ bool Peer::receive(Message message, TimePoint now) {
 
 bool Peer::fits(const Message& message) const {
   if (!seal_) return true;
-  const auto* question = std::get_if<Question>(&message.body);
-  const auto* answer = std::get_if<Answer>(&message.body);
-  const bool greeting = question != nullptr ? std::holds_alternative<Hello>(*question)
-                                            : std::holds_alternative<HelloOk>(*answer);
-  return seal_->fits(message.sealed, message.seal, greeting ? kNoChallenge : ours_);
+  return seal_->fits(message.sealed, message.seal, is_greeting(message) ? kNoChallenge : ours_);
 }
 
 /// Whether a greeting proves that its sender has heard us in this life.

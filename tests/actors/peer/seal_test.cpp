@@ -201,6 +201,35 @@ TEST_F(SealedPeers, FindEachOtherAgainWhenOneOfThemIsMadeAnew) {
   EXPECT_EQ(a.asked.size(), 1u);
 }
 
+// One side is up while its Hello is all that the other has heard: an answer to what it asks by then
+// could not be sealed for it.
+TEST_F(SealedPeers, TakeNoQuestionBeforeTheyCanSealTheAnswer) {
+  End a(a_life, b_life), b(b_life, a_life);
+  a.peer->start(now);
+  b.peer->start(now);
+  const auto hello = std::exchange(b.sent, {});  // late
+  EXPECT_TRUE(b.receive(a.sent.front(), now));
+  a.sent.clear();
+  EXPECT_TRUE(a.receive(b.sent.front(), now));
+  b.sent.clear();
+  ASSERT_TRUE(a.peer->is_up());
+  ASSERT_FALSE(b.peer->is_up());
+  ask(a, "kv");
+  carry(a, b);
+  EXPECT_THAT(b.asked, IsEmpty());
+  b.sent = hello;
+  carry(a, b);
+  ASSERT_TRUE(b.peer->is_up());
+  now += 1s;
+  a.peer->tick(now);
+  carry(a, b);
+  ASSERT_EQ(b.asked.size(), 1u);
+  b.peer->answer(b.asked[0].first, AlreadyDone{}, now);
+  carry(a, b);
+  ASSERT_EQ(a.answers.size(), 1u);
+  EXPECT_TRUE(a.answers[0]);
+}
+
 TEST_F(SealedPeers, GoOnAfterAnInboundEndpointMoved) {
   End a(a_life, b_life), b(b_life, a_life);
   meet(a, b);
