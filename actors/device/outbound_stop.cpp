@@ -66,13 +66,14 @@ Milliseconds Outbound::grace_of(const Transfer& transfer, TimePoint now) const {
 void Outbound::fence(Transfer& transfer, TimePoint now) {
   if (transfer.peer_gone || !transfer.peer)
     return end(transfer, transfer.outcome, transfer.reason, Remote::kQuiet, now);
-  enter(transfer, State::kFencing, TimePoint::max());
-  transfer.stages.enter(Stage::kRecovery, now);
-  // A peer that stands still for a while is not gone: until the transfer's own deadline it may come
-  // back and let the transfer go on.
-  const TimePoint due = now + options_.fence;
+  const TimePoint due = now + options_.fence, deadline = transfer.asked.deadline;
   const bool final = transfer.reason.has_value();
-  ask(transfer, fence_of(transfer, final), final ? due : std::max(due, transfer.asked.deadline));
+  // A peer that stands still for a while is not gone: until the transfer's own deadline it may come
+  // back and let the transfer go on. A deadline that passes before the peer had its time to answer
+  // brings the final fence.
+  enter(transfer, State::kFencing, final || due <= deadline ? TimePoint::max() : deadline);
+  transfer.stages.enter(Stage::kRecovery, now);
+  ask(transfer, fence_of(transfer, final), final ? due : std::max(due, deadline));
 }
 
 /// Names the owner's cards on which something of the transfer failed or was cut off.

@@ -328,6 +328,19 @@ TEST_F(OutboundTest, AFenceThatIsAnsweredAfterTheDeadlineDoesNotGoOn) {
   expect_end(1, Outcome::kExpired, Remote::kQuiet);
 }
 
+TEST_F(OutboundTest, ADeadlineThatPassesSoonAfterAFenceWasAskedBringsTheFinalOne) {
+  running(admitted(1));
+  advance(60s - 1ms);
+  outbound->idle(failed(1), now);
+  ASSERT_EQ(questions<Fence>().size(), 1u);
+  advance(1ms);
+  ASSERT_EQ(questions<Fence>().size(), 2u) << "its time to end runs from the deadline";
+  EXPECT_TRUE(questions<Fence>()[1].final);
+  EXPECT_EQ(asked.back().deadline, now + options.fence);
+  answer(fenced());
+  expect_end(1, Outcome::kExpired, Remote::kQuiet);
+}
+
 TEST_F(OutboundTest, WithoutALinkLeftItIsFencedForGood) {
   fencing(admitted(1));
   outbound->answered(last_token(), Answer(fenced()), std::vector<Peer::PathCard>(), now);
