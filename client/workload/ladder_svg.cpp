@@ -21,8 +21,10 @@ constexpr double kStepGap = 16;
 constexpr double kBottom = 40;
 constexpr double kBars = kWidth - kLabels - kValues;
 
-// Of equal lightness on white and on black; text and lines follow the reader's colour scheme.
+// Bars of equal lightness on white and on black; the rest follows the reader's colour scheme, with
+// a ground of its own, since the page around it may not.
 constexpr const char* kStyle = R"(<style>
+.bg { fill: #ffffff; }
 text { font: 13px system-ui, sans-serif; fill: #24292f; }
 .title { font-size: 15px; font-weight: 600; }
 .note, .axis { font-size: 11px; fill: #57606a; }
@@ -30,9 +32,10 @@ text { font: 13px system-ui, sans-serif; fill: #24292f; }
 .spread { stroke: #24292f; }
 .page0 { fill: #2f81f7; } .page1 { fill: #d9822b; } .page2 { fill: #2da44e; } .page3 { fill: #8957e5; }
 @media (prefers-color-scheme: dark) {
-text { fill: #e6edf3; } .note, .axis { fill: #9da7b3; } .grid { stroke: #3d444d; } .spread { stroke: #e6edf3; }
+.bg { fill: #12171d; } text { fill: #e6edf3; } .note, .axis { fill: #9da7b3; } .grid { stroke: #3d444d; } .spread { stroke: #e6edf3; }
 }
 </style>
+<rect class="bg" width="100%" height="100%" rx="8"/>
 )";
 constexpr std::size_t kColours = 4;
 

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <string_view>
 
 namespace penstock {
 namespace {
@@ -26,6 +27,11 @@ bool is_link_local(const sockaddr_storage& address) {
   if (address.ss_family == AF_INET)
     return (ntohl(as_v4(address).sin_addr.s_addr) >> 16) == 0xa9fe;  // 169.254/16
   return IN6_IS_ADDR_LINKLOCAL(&as_v6(address).sin6_addr);
+}
+
+/// "eth0:1" is a name for another address of eth0.
+std::string_view device_of(const InterfaceAddress& entry) {
+  return std::string_view(entry.name).substr(0, entry.name.find(':'));
 }
 
 std::vector<std::string> describe(const std::vector<InterfaceAddress>& all) {
@@ -85,9 +91,11 @@ std::vector<InterfaceAddress> usable_addresses(const std::vector<InterfaceAddres
         if (each.ipv6 != ipv6 || each.loopback != loopback || !each.up || each.link_local ||
             each.name.starts_with("docker"))
           continue;
-        // Bridges and aliases may carry one address twice: peers could not tell the cards apart.
+        // A second address makes no second card. And bridges and aliases may carry one address
+        // twice: peers could not tell the cards apart.
         const bool again = std::any_of(usable.begin(), usable.end(), [&](const auto& kept) {
-          return same_address(kept.socket_address, each.socket_address);
+          return device_of(kept) == device_of(each) ||
+                 same_address(kept.socket_address, each.socket_address);
         });
         if (!again) usable.push_back(each);
       }

@@ -23,8 +23,9 @@ struct InterfaceAddress {
 
 std::vector<InterfaceAddress> interface_addresses();
 
-/// Those worth advertising, in the order in which they are preferred: up, not docker's, not
-/// link-local, no address twice, IPv4 before IPv6. Loopback only when nothing else is left.
+/// Those worth advertising, one of each interface, in the order in which they are preferred: up,
+/// not docker's, not link-local, no address twice, IPv4 before IPv6. Loopback only when nothing
+/// else is left.
 std::vector<InterfaceAddress> usable_addresses(const std::vector<InterfaceAddress>& all);
 
 /// Parses a numeric IPv4 or IPv6 address, the latter with an optional zone ("fe80::1%eth0") and

@@ -34,9 +34,10 @@ TEST(Interfaces, OnlyThoseWorthAdvertisingAreUsable) {
   const std::vector<InterfaceAddress> all = {
       made("lo", "127.0.0.1"),     made("docker0", "172.17.0.1"), made("eth1", "10.0.0.2", false),
       made("eth0", "fd00::1"),     made("eth0", "10.0.0.1"),      made("br0", "10.0.0.1"),
-      made("eth2", "169.254.1.1"), made("eth0", "fe80::1")};
+      made("eth2", "169.254.1.1"), made("eth0", "fe80::1"),       made("eth0:1", "10.0.0.9"),
+      made("eth3", "fd00::3")};
   EXPECT_EQ(names(usable_addresses(all)),
-            (std::vector<std::string>{"eth0 10.0.0.1", "eth0 fd00::1"}));
+            (std::vector<std::string>{"eth0 10.0.0.1", "eth3 fd00::3"}));
 }
 
 TEST(Interfaces, LoopbackIsTheLastResort) {
