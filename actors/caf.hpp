@@ -3,11 +3,12 @@
 
 #include <caf/actor.hpp>
 #include <caf/actor_system.hpp>
-#include <caf/actor_system_config.hpp>
 #include <caf/config.hpp>
 #include <caf/event_based_actor.hpp>
 #include <caf/scoped_actor.hpp>
 #include <caf/send.hpp>
+#include <memory>
+#include <mutex>
 #include <utility>
 
 #include "actors/clock.hpp"
@@ -42,15 +43,20 @@ inline void end_actor(const caf::actor& actor) {
                  nullptr);
 }
 
-/// One worker thread pool with the `sharing` scheduler: an idle work-stealing worker polls, and
-/// takes a core from the data path.
-class ActorSystemConfig : public caf::actor_system_config {
+/// An actor whose state others may touch while it does not run: they hold `mutex` then, as it does
+/// while it handles messages.
+class LockedActor : public caf::event_based_actor {
  public:
-  explicit ActorSystemConfig(std::size_t threads) {
-    set("scheduler.policy", caf::atom("sharing"));
-    set("scheduler.max-threads", threads);
-    set("logger.verbosity", caf::atom("quiet"));
+  LockedActor(caf::actor_config& config, std::shared_ptr<std::mutex> mutex)
+      : caf::event_based_actor(config), mutex_(std::move(mutex)) {}
+  resume_result resume(caf::execution_unit* worker, std::size_t most) override {
+    const auto mutex = mutex_;  // ours may be gone before we unlock it
+    const std::lock_guard lock(*mutex);
+    return caf::event_based_actor::resume(worker, most);
   }
+
+ private:
+  std::shared_ptr<std::mutex> mutex_;
 };
 
 }  // namespace penstock

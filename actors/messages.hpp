@@ -59,6 +59,10 @@ struct PeerTrouble {
 struct CheckLeases {
   TimePoint due;
 };
+/// A stream's deadline may have passed.
+struct CheckStreams {
+  TimePoint due;
+};
 /// A batch of a verification has been compared; see Verification::compared().
 struct BatchCompared {
   TransferId transfer = 0;
@@ -74,6 +78,22 @@ struct DrainCheck {};
 struct DrainAsked {
   std::string from;
   Milliseconds deadline{0};
+};
+/// A peer asks what concerns the node as a whole: answered with PeerAnswer.
+struct NodeAsked {
+  std::string node;
+  Incarnation peer = 0;
+  std::uint64_t sequence = 0;
+  std::shared_ptr<const Question> question;
+};
+/// The answer to an AskForNode.
+struct NodeAnswered {
+  std::uint64_t token = 0;
+  std::shared_ptr<Result<Answer>> answer;
+};
+/// Something of third-party transfers may be due.
+struct CheckDelegated {
+  TimePoint due;
 };
 /// Members that departed long ago are forgotten.
 struct ForgetDeparted {};
@@ -134,6 +154,12 @@ struct ForgetTransfer {
   Incarnation peer = 0;
   TransferId transfer = 0;
   std::uint64_t sequence = 0;  // of the fence
+};
+/// Whoever asked the peer for this transfer of its has given it up: see Inbound::give_up().
+struct GiveUpInbound {
+  Incarnation peer = 0;
+  TransferId transfer = 0;
+  Error error;
 };
 struct CopyEnded {
   TransferId transfer = 0;
@@ -198,6 +224,12 @@ struct AskDrain {
   std::uint64_t request = 0;
   std::uint32_t deadline_ms = 0;
 };
+/// The node actor asks the peer: it hears the answer by NodeAnswered.
+struct AskForNode {
+  std::uint64_t token = 0;
+  Question question;
+  TimePoint deadline;
+};
 /// Pages to be compared by the peer: the node actor hears of it by BatchCompared.
 struct AskVerify {
   TransferId transfer = 0;
@@ -250,6 +282,7 @@ PENSTOCK_MESSAGE(penstock::PeerReady)
 PENSTOCK_MESSAGE(penstock::StrangerSpoke)
 PENSTOCK_MESSAGE(penstock::ReplyReady)
 PENSTOCK_MESSAGE(penstock::CheckLeases)
+PENSTOCK_MESSAGE(penstock::CheckStreams)
 PENSTOCK_MESSAGE(penstock::BatchCompared)
 PENSTOCK_MESSAGE(penstock::CheckReleases)
 PENSTOCK_MESSAGE(penstock::BeginDrain)
@@ -257,6 +290,10 @@ PENSTOCK_MESSAGE(penstock::DrainCheck)
 PENSTOCK_MESSAGE(penstock::DrainAsked)
 PENSTOCK_MESSAGE(penstock::ForgetDeparted)
 PENSTOCK_MESSAGE(penstock::CancelAll)
+PENSTOCK_MESSAGE(penstock::NodeAsked)
+PENSTOCK_MESSAGE(penstock::NodeAnswered)
+PENSTOCK_MESSAGE(penstock::CheckDelegated)
+PENSTOCK_MESSAGE(penstock::AskForNode)
 PENSTOCK_MESSAGE(penstock::PeerTrouble)
 PENSTOCK_MESSAGE(penstock::Admit)
 PENSTOCK_MESSAGE(penstock::CancelTransfer)
@@ -268,6 +305,7 @@ PENSTOCK_MESSAGE(penstock::PeerKnown)
 PENSTOCK_MESSAGE(penstock::PeerAnswered)
 PENSTOCK_MESSAGE(penstock::PeerAsked)
 PENSTOCK_MESSAGE(penstock::ForgetTransfer)
+PENSTOCK_MESSAGE(penstock::GiveUpInbound)
 PENSTOCK_MESSAGE(penstock::CopyEnded)
 PENSTOCK_MESSAGE(penstock::RegionRekeyed)
 PENSTOCK_MESSAGE(penstock::AskSnapshot)

@@ -5,12 +5,12 @@
 namespace penstock {
 namespace {
 
-constexpr std::array<std::string_view, 18> kNames = {
+constexpr std::array<std::string_view, 19> kNames = {
     "INVALID_ARGUMENT", "OUT_OF_RANGE",       "NOT_FOUND",   "ALREADY_EXISTS",    "BUSY",
     "DENIED",           "RESOURCE_EXHAUSTED", "UNSUPPORTED", "STALE_PEER",        "STALE_REGION",
     "PEER_UNREACHABLE", "PEER_LEFT",          "PEER_DEAD",   "DEADLINE_EXCEEDED", "CANCELLED",
-    "DRAINING",         "PROVIDER",           "INTERNAL"};
-static_assert(kNames.size() == static_cast<std::size_t>(ErrorCode::kInternal) + 1);
+    "DRAINING",         "PROVIDER",           "INTERNAL",    "EXECUTOR_DIED"};
+static_assert(kNames.size() == static_cast<std::size_t>(ErrorCode::kExecutorDied) + 1);
 
 }  // namespace
 

@@ -29,6 +29,7 @@ enum class ErrorCode : unsigned char {
   kDraining,           // the node takes no new work
   kProvider,           // libfabric or the driver reported a failure
   kInternal,           // a bug of ours
+  kExecutorDied,       // the node that carried it out for us died, restarted or left
 };
 
 /// The code's name on the wire and in logs, such as "OUT_OF_RANGE".

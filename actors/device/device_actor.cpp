@@ -100,6 +100,10 @@ class DeviceActor : public caf::event_based_actor {
             tell(found->second, Forgotten{forget.sequence});
           schedule();
         },
+        [this](const GiveUpInbound& given_up) {
+          inbound_.give_up(given_up.peer, given_up.transfer, given_up.error, Clock::now());
+          schedule();
+        },
         [this](const CopyEnded& ended) {
           outbound_.copied(ended.transfer, ended.bytes, ended.chunks, Clock::now(), ended.error);
           schedule();
@@ -117,6 +121,7 @@ class DeviceActor : public caf::event_based_actor {
           return DeviceSnapshot{outbound_.snapshot(), inbound_.open_count(), outbound_.counters(),
                                 staging ? staging->lent() : 0};
         },
+        [this](const AskOpenOf& ask) { return OpenOf{inbound_.open_of(ask.peer, ask.transfer)}; },
         [this](const AskUnfinished& ask) {
           return UnfinishedTransfer{std::make_shared<std::optional<Outbound::Unfinished>>(
               outbound_.unfinished(ask.transfer, Clock::now()))};

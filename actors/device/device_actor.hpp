@@ -26,4 +26,16 @@ struct DeviceActorSetup {
 
 caf::actor spawn_device(caf::actor_system& system, DeviceActorSetup setup);
 
+/// How many transfers of this peer may touch our pages: answered with OpenOf.
+struct AskOpenOf {
+  Incarnation peer = 0;
+  TransferId transfer = 0;  // only this one; 0: all
+};
+struct OpenOf {
+  std::size_t count = 0;
+};
+
 }  // namespace penstock
+
+PENSTOCK_MESSAGE(penstock::AskOpenOf)
+PENSTOCK_MESSAGE(penstock::OpenOf)

@@ -62,6 +62,8 @@ void Inbound::open(Incarnation peer, const std::string& node, std::uint64_t sequ
   transfer.region = std::move(*use);
   transfer.direction = question.direction;
   transfer.notify = question.notify;
+  transfer.stream = question.stream;
+  transfer.part = question.part;
   transfer.bytes = question.bytes;
   transfer.staged = staged;
   if (staged) {
@@ -115,6 +117,8 @@ void Inbound::take_inline(const Key& key, const std::string& node, std::uint64_t
   transfer.node = node;
   transfer.region = std::move(use);
   transfer.notify = question.notify;
+  transfer.stream = question.stream;
+  transfer.part = question.part;
   transfer.bytes = question.bytes;
   transfer.due = TimePoint::max();
   ++open_;
@@ -232,7 +236,7 @@ void Inbound::done(const Key& key, Transfer& transfer, TimePoint now) {
     port_.make_visible(*transfer.region);
   if (!transfer.notify.empty())
     port_.notify({transfer.node, key.second, transfer.region->name, transfer.bytes,
-                  std::move(transfer.notify)});
+                  std::move(transfer.notify), transfer.stream, transfer.part});
   let_go(transfer);
   set_due(key, transfer, now + options_.remember);
 }
@@ -415,6 +419,14 @@ void Inbound::forget(Incarnation peer, TransferId id, TimePoint now) {
   if (transfer.state == State::kEnded) last_word(key, transfer);
 }
 
+void Inbound::give_up(Incarnation peer, TransferId id, const Error& error, TimePoint now) {
+  const Key key{peer, id};
+  if (const auto found = transfers_.find(key); found != transfers_.end())
+    own_fence(key, found->second, error, now);
+  else
+    forget(peer, id, now);
+}
+
 void Inbound::own_fence(const Key& key, Transfer& transfer, Error cause, TimePoint now) {
   if (transfer.state == State::kFencing) {  // the peer's fence turns into ours
     transfer.cause = std::move(cause);
@@ -468,6 +480,16 @@ void Inbound::peer_down(Incarnation peer, const Error& error, TimePoint now) {
     if (transfer.state == State::kDone) free_slots(transfer);
     own_fence(key, transfer, error, now);
   }
+}
+
+std::size_t Inbound::open_of(Incarnation peer, TransferId transfer) const {
+  std::size_t count = 0;
+  for (auto it = transfers_.lower_bound({peer, transfer});
+       it != transfers_.end() && it->first.first == peer; ++it) {
+    if (transfer != 0 && it->first.second != transfer) break;
+    count += it->second.state == State::kOpen || it->second.state == State::kFencing;
+  }
+  return count;
 }
 
 void Inbound::peer_gone(Incarnation peer) {

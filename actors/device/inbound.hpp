@@ -76,6 +76,9 @@ class Inbound {
   void fence(Incarnation peer, std::uint64_t sequence, const Fence& question, TimePoint now);
   /// A fence from an initiator that never saw our OPEN_OK: nothing was posted.
   void forget(Incarnation peer, TransferId transfer, TimePoint now);
+  /// Whoever asked the peer for it has given it up: what is open is fenced by us and ended, and it
+  /// is not opened any more for as long as ended ones are remembered.
+  void give_up(Incarnation peer, TransferId transfer, const Error& error, TimePoint now);
 
   // -- what happens ------------------------------------------------------------------------------
   void counted(std::uint32_t immediate, TimePoint now);
@@ -96,6 +99,8 @@ class Inbound {
 
   const std::vector<InboundCard>& cards() const { return cards_; }
   std::size_t open_count() const { return open_; }
+  /// Those of the peer that may still touch our pages; of the one transfer, unless it is 0.
+  std::size_t open_of(Incarnation peer, TransferId transfer) const;
   /// Open ones, and those that ended and still answer by name.
   std::size_t known_count() const { return transfers_.size(); }
   /// Peers of which anything is kept.
@@ -126,6 +131,8 @@ class Inbound {
     OpenOk answer;
     std::uint64_t opened_by = 0;  // the sequence of its Open
     std::string notify;
+    TransferId stream = 0;  // for the notification
+    std::uint32_t part = 0;
     std::uint64_t bytes = 0;
     TimePoint due;                     // lease while open; when to forget once ended
     std::vector<Handed> handed;        // the region, and the staging memory when slots are lent

@@ -239,8 +239,8 @@ void Outbound::copied(TransferId id, std::uint64_t bytes, std::uint64_t chunks, 
   if (!transfer.last.complete)
     return end(transfer, transfer.outcome, transfer.reason, Remote::kQuiet, now);
   if (!transfer.asked.notify.empty())
-    port_.notify(
-        {options_.node, id, (*transfer.asked.copy_target)->name, bytes, transfer.asked.notify});
+    port_.notify({options_.node, id, (*transfer.asked.copy_target)->name, bytes,
+                  transfer.asked.notify, transfer.asked.stream, transfer.asked.part});
   end(transfer, Outcome::kDone, std::nullopt, Remote::kQuiet, now);
 }
 
@@ -268,6 +268,8 @@ TransferResult Outbound::result_of(const Transfer& transfer, TimePoint now) cons
   result.direction = asked.direction == Direction::kWrite ? "write" : "read";
   result.lane = asked.lane == Lane::kBulk ? "bulk" : "urgent";
   result.path = name_of(path_of(transfer));
+  result.stream = asked.stream;
+  result.part = asked.part;
   result.bytes = transfer.last.completed_bytes;
   result.elapsed_us = static_cast<std::uint64_t>(
       std::chrono::duration_cast<std::chrono::microseconds>(now - transfer.started).count());
@@ -407,7 +409,8 @@ std::vector<Outbound::Snapshot> Outbound::snapshot() const {
       all.push_back({id, transfer.state, transfer.last.completed_bytes,
                      transfer.asked.plan->bytes(), transfer.asked.node,
                      (*transfer.asked.local)->name, transfer.asked.remote_region,
-                     transfer.asked.direction, transfer.asked.lane, transfer.started});
+                     transfer.asked.direction, transfer.asked.lane, transfer.started,
+                     transfer.asked.stream, transfer.asked.part});
   return all;
 }
 

@@ -58,6 +58,8 @@ struct Admitted {
   std::optional<std::size_t> only_link{};    // of a warm-up: the one link that it goes over
   TimePoint received{};                      // its request, at the gateway
   TimePoint accepted{};                      // by the node actor
+  TransferId stream = 0;                     // of which it is a part; 0: of none
+  std::uint32_t part = 0;
 };
 
 /// The peer said neither yes nor no.
@@ -84,6 +86,8 @@ struct Notification {
   std::string region;
   std::uint64_t bytes = 0;
   std::string data;
+  TransferId stream = 0;  // of which the transfer is a part; 0: of none
+  std::uint32_t part = 0;
 };
 
 class Outbound {
@@ -182,6 +186,8 @@ class Outbound {
     Direction direction;
     Lane lane;
     TimePoint started;
+    TransferId stream;  // 0: of none
+    std::uint32_t part;
   };
   std::vector<Snapshot> snapshot() const;
   /// What of its result is known already, and in which state it is. None: not under way here.

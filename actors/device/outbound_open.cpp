@@ -137,6 +137,8 @@ void Outbound::open(Transfer& transfer, TimePoint now) {
       now, asked.deadline + options_.grace_max + options_.fence + options_.lease_extra);
   question.initiator_region = (*asked.local)->name;
   question.notify = asked.notify;
+  question.stream = asked.stream;
+  question.part = asked.part;
   question.initiator_device = options_.device;
   if (transfer.inlined) question.data = pack_all(plan, (*asked.local)->memory->bytes());
   question.staged = transfer.staged;
@@ -215,7 +217,7 @@ void Outbound::opened(Transfer& transfer, Result<Answer>& answer,
                               paths_over(transfer.links, transfer), transfer.immediate,
                               std::move(packing)});
   scheduler_.add(transfer.asked.id, transfer.peer, transfer.asked.lane, transfer.asked.weight,
-                 transfer.asked.plan->bytes());
+                 transfer.asked.plan->bytes(), transfer.asked.stream);
   grant();
 }
 

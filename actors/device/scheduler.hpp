@@ -1,7 +1,8 @@
 // Which transfer of a device may post next, and how much. Quanta of bytes go out a few ahead per
 // peer, so that the poller never starves, an urgent transfer never waits behind more than they
 // hold, and a peer that stands still ties up nothing but its own quanta. Transfers to one peer
-// share by weight (virtual time: bytes granted / weight).
+// share by weight (virtual time: bytes granted / weight). The parts of a stream have one share
+// together, and the oldest of them goes first.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +27,10 @@ class Scheduler {
 
   explicit Scheduler(Options options) : options_(options) {}
 
+  /// `stream`: of which the transfer is a part; 0: of none. The weight of a stream is that of its
+  /// first part.
   void add(TransferId transfer, Incarnation peer, Lane lane, std::uint32_t weight,
-           std::uint64_t bytes);
+           std::uint64_t bytes, TransferId stream = 0);
   void remove(TransferId transfer);
   /// The poller has half a quantum or less of the transfer left to post. That rest is not counted
   /// any more: it will not be told of again, and must not keep others from their turn.
@@ -41,19 +44,28 @@ class Scheduler {
   std::size_t size() const { return transfers_.size(); }
 
  private:
+  /// A transfer, or a part of the stream that is its flow.
   struct Entry {
     std::pair<Incarnation, Lane> queue;
-    std::uint32_t weight = 1;
+    TransferId flow = 0;
     std::uint64_t left = 0;  // not granted yet
     std::uint64_t out = 0;   // granted and, as far as we know, not posted
+  };
+  /// What has one share: a transfer, or the parts of a stream.
+  struct Flow {
+    std::uint32_t weight = 1;
     double virtual_time = 0;
+    std::set<TransferId> waiting;  // those with bytes left; ids grow: the oldest first
+    std::size_t members = 0;
   };
   struct Queue {
-    std::set<std::pair<double, TransferId>> waiting;  // by virtual time; those with bytes left
-    std::size_t members = 0;
+    std::set<std::pair<double, TransferId>> waiting;  // flows with waiting ones, by virtual time
+    std::unordered_map<TransferId, Flow> flows;
     std::uint64_t out = 0;    // of its members together
-    double virtual_time = 0;  // of the member served last: where newcomers start
+    double virtual_time = 0;  // of the flow served last: where newcomers start
   };
+  static void wait(Queue& queue, TransferId id, Flow& flow, TransferId transfer);
+  static void wait_no_more(Queue& queue, TransferId id, Flow& flow, TransferId transfer);
   void serve(Queue& queue, std::vector<Grant>& out);
 
   Options options_;

@@ -11,6 +11,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <tuple>
 
 #include "actors/gateway/endpoint.hpp"
 
@@ -20,6 +21,7 @@ namespace {
 /// Old descriptors are looked for so often.
 constexpr int kLookMs = 5000;
 constexpr int kPauseMs = 100;
+constexpr std::size_t kMostTogether = 4;  // descriptors
 
 /// Receives one whole record and the descriptor beside it, if there is one.
 bool receive(int connection, DescriptorRecord& record, GpuDescriptor& descriptor) {
@@ -44,20 +46,25 @@ bool receive(int connection, DescriptorRecord& record, GpuDescriptor& descriptor
   return got == static_cast<ssize_t>(sizeof record);
 }
 
-bool send(int connection, const DescriptorRecord& record, int fd) {
+bool send(int connection, const DescriptorRecord& record,
+          const std::vector<GpuDescriptor>& descriptors = {}) {
   iovec piece{const_cast<DescriptorRecord*>(&record), sizeof record};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  alignas(cmsghdr) char control[CMSG_SPACE(kMostTogether * sizeof(int))] = {};
   msghdr message{};
   message.msg_iov = &piece;
   message.msg_iovlen = 1;
-  if (fd >= 0) {
+  if (!descriptors.empty()) {
+    const std::size_t bytes = descriptors.size() * sizeof(int);
     message.msg_control = control;
-    message.msg_controllen = sizeof control;
+    message.msg_controllen = CMSG_SPACE(bytes);
     cmsghdr* part = CMSG_FIRSTHDR(&message);
     part->cmsg_level = SOL_SOCKET;
     part->cmsg_type = SCM_RIGHTS;
-    part->cmsg_len = CMSG_LEN(sizeof fd);
-    std::memcpy(CMSG_DATA(part), &fd, sizeof fd);
+    part->cmsg_len = CMSG_LEN(bytes);
+    for (std::size_t i = 0; i < descriptors.size(); ++i) {
+      const int fd = descriptors[i].get();
+      std::memcpy(CMSG_DATA(part) + i * sizeof fd, &fd, sizeof fd);
+    }
   }
   return ::sendmsg(connection, &message, MSG_NOSIGNAL | MSG_DONTWAIT) ==
          static_cast<ssize_t>(sizeof record);
@@ -88,7 +95,8 @@ Result<std::unique_ptr<DescriptorSocket>> DescriptorSocket::start(std::filesyste
   // Records, not a stream: each is received whole.
   GpuDescriptor listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (listener.get() < 0) return failed("socket");
-  ::unlink(path.c_str());  // of a run before: the request socket beside it is ours already
+  if (auto prepared = prepare_endpoint("ipc://" + path.string()); !prepared)
+    return tl::unexpected(prepared.error());
   {
     const OwnersOnly mask;
     if (::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
@@ -99,6 +107,17 @@ Result<std::unique_ptr<DescriptorSocket>> DescriptorSocket::start(std::filesyste
   if (bell.get() < 0) return failed("eventfd");
   return std::unique_ptr<DescriptorSocket>(
       new DescriptorSocket(std::move(path), options, std::move(listener), std::move(bell)));
+}
+
+void DescriptorSocket::remove_stale(const std::filesystem::path& folder,
+                                    const std::string& prefix) {
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    // Looks whether somebody listens, and removes it where nobody does.
+    if (name.starts_with(prefix) && name.ends_with(".fd") && entry.is_socket(ignored))
+      std::ignore = prepare_endpoint("ipc://" + entry.path().string());
+  }
 }
 
 DescriptorSocket::DescriptorSocket(std::filesystem::path path, Options options,
@@ -151,23 +170,40 @@ bool DescriptorSocket::serve(int connection) {
   GpuDescriptor came;
   if (!receive(connection, asked, came)) return false;
   if (asked.kind == DescriptorRecord::kGive && came.get() >= 0) {
-    const auto token = keep(given_, std::move(came));
-    if (token) return send(connection, {DescriptorRecord::kGiven, *token}, -1);
+    std::vector<GpuDescriptor> one;
+    one.push_back(std::move(came));
+    const auto token = keep(given_, std::move(one));
+    if (token) return send(connection, {DescriptorRecord::kGiven, *token});
   }
   if (asked.kind == DescriptorRecord::kTake) {
     const auto found = fetch(offered_, asked.token);
-    if (found) return send(connection, {DescriptorRecord::kTaken, asked.token}, found->get());
+    if (found) return send(connection, {DescriptorRecord::kTaken, asked.token}, *found);
   }
-  return send(connection, {DescriptorRecord::kRefused, asked.token}, -1);
+  return send(connection, {DescriptorRecord::kRefused, asked.token});
 }
 
-Result<GpuDescriptor> DescriptorSocket::claim(std::uint64_t token) { return fetch(given_, token); }
+Result<GpuDescriptor> DescriptorSocket::claim(std::uint64_t token) {
+  return fetch(given_, token).map([](std::vector<GpuDescriptor> descriptors) {
+    return std::move(descriptors.front());
+  });
+}
+
+Result<std::uint64_t> DescriptorSocket::offer(std::vector<GpuDescriptor> descriptors) {
+  if (descriptors.empty() || descriptors.size() > kMostTogether)
+    return fail(ErrorCode::kInvalidArgument, "{} descriptors together, 1 to {} can be offered",
+                descriptors.size(), kMostTogether);
+  return keep(offered_, std::move(descriptors));
+}
 
 Result<std::uint64_t> DescriptorSocket::offer(GpuDescriptor descriptor) {
-  return keep(offered_, std::move(descriptor));
+  std::vector<GpuDescriptor> one;
+  one.push_back(std::move(descriptor));
+  return offer(std::move(one));
 }
 
-Result<std::uint64_t> DescriptorSocket::keep(Store& store, GpuDescriptor descriptor) {
+void DescriptorSocket::withdraw(std::uint64_t token) { std::ignore = fetch(offered_, token); }
+
+Result<std::uint64_t> DescriptorSocket::keep(Store& store, std::vector<GpuDescriptor> descriptors) {
   std::uint64_t token = 0;
   if (::getrandom(&token, sizeof token, 0) != static_cast<ssize_t>(sizeof token))
     return fail(ErrorCode::kInternal, "getrandom failed: {}", std::strerror(errno));
@@ -177,20 +213,20 @@ Result<std::uint64_t> DescriptorSocket::keep(Store& store, GpuDescriptor descrip
     return fail(ErrorCode::kResourceExhausted,
                 "{} descriptors wait to be fetched: fetch them, or wait {} s", store.size(),
                 options_.keep.count());
-  store[token] = {std::move(descriptor), std::chrono::steady_clock::now() + options_.keep};
+  store[token] = {std::move(descriptors), std::chrono::steady_clock::now() + options_.keep};
   return token;
 }
 
-Result<GpuDescriptor> DescriptorSocket::fetch(Store& store, std::uint64_t token) {
+Result<std::vector<GpuDescriptor>> DescriptorSocket::fetch(Store& store, std::uint64_t token) {
   const std::lock_guard lock(mutex_);
   const auto found = store.find(token);
   if (found == store.end())
     return fail(ErrorCode::kNotFound,
                 "no descriptor {:x}: it was fetched already, or {} s have passed", token,
                 options_.keep.count());
-  GpuDescriptor descriptor = std::move(found->second.descriptor);
+  std::vector<GpuDescriptor> descriptors = std::move(found->second.descriptors);
   store.erase(found);
-  return descriptor;
+  return descriptors;
 }
 
 void DescriptorSocket::forget_old() {

@@ -1,6 +1,6 @@
-// File descriptors of GPU memory between a client and the service: a Unix socket beside the request
-// socket, since ZeroMQ carries none. A descriptor that was handed in is named by a token in the
-// request that uses it; one that a reply names by a token is fetched here.
+// File descriptors between a client and the service, of GPU memory and of rings: a Unix socket
+// beside the request socket, since ZeroMQ carries none. A descriptor that was handed in is named by
+// a token in the request that uses it; one that a reply names by a token is fetched here.
 //
 // Everything on it is one record of 16 bytes each way (DescriptorRecord), the descriptor as
 // SCM_RIGHTS beside it. Only the service's own user and root may connect.
@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -50,6 +51,8 @@ class DescriptorSocket {
   static Result<std::unique_ptr<DescriptorSocket>> start(std::filesystem::path path) {
     return start(std::move(path), Options());
   }
+  /// Removes sockets in `folder`, of names that start with `prefix`, whose services were killed.
+  static void remove_stale(const std::filesystem::path& folder, const std::string& prefix);
   ~DescriptorSocket();
   DescriptorSocket(const DescriptorSocket&) = delete;
   DescriptorSocket& operator=(const DescriptorSocket&) = delete;
@@ -58,12 +61,15 @@ class DescriptorSocket {
   /// Any thread. What a client handed in under this token, once; kNotFound: nothing, or too long
   /// ago.
   Result<GpuDescriptor> claim(std::uint64_t token);
-  /// Any thread. The token under which the descriptor may be fetched once.
+  /// Any thread. The token under which the descriptors may be fetched once, together.
+  Result<std::uint64_t> offer(std::vector<GpuDescriptor> descriptors);
   Result<std::uint64_t> offer(GpuDescriptor descriptor);
+  /// Any thread. Takes back what was not fetched yet.
+  void withdraw(std::uint64_t token);
 
  private:
   struct Kept {
-    GpuDescriptor descriptor;
+    std::vector<GpuDescriptor> descriptors;
     std::chrono::steady_clock::time_point until;
   };
   using Store = std::map<std::uint64_t, Kept>;
@@ -73,8 +79,8 @@ class DescriptorSocket {
   void run();
   void take_connection();
   bool serve(int connection);
-  Result<std::uint64_t> keep(Store& store, GpuDescriptor descriptor);
-  Result<GpuDescriptor> fetch(Store& store, std::uint64_t token);
+  Result<std::uint64_t> keep(Store& store, std::vector<GpuDescriptor> descriptors);
+  Result<std::vector<GpuDescriptor>> fetch(Store& store, std::uint64_t token);
   void forget_old();
 
   const std::filesystem::path path_;

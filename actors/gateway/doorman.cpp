@@ -12,6 +12,8 @@ constexpr const char* kZapEndpoint = "inproc://zeromq.zap.01";
 constexpr const char* kDomain = "penstock";
 constexpr const char* kLocalDomain = "penstock.local";  // ipc: whoever comes is let in
 constexpr int kMostAtOnce = 256;
+/// ZMQ_ZAP_ENFORCE_DOMAIN, which zmq.h names among the drafts alone, and the library knows.
+constexpr zmq::sockopt::integral_option<93, int, true> kEnforceDomain;
 // The frames of a request of ZAP, in order.
 enum Frame : std::size_t { kVersion, kRequestId, kZone, kAddress, kIdentity, kMechanism, kKey };
 
@@ -47,6 +49,8 @@ void Doorman::prepare(zmq::socket_t& router, const std::string& endpoint) const 
   if (!keys_) return;
   const bool guarded = !endpoint.starts_with("ipc://");
   router.set(zmq::sockopt::zap_domain, guarded ? kDomain : kLocalDomain);
+  // Where nobody answers, nobody is let in: libzmq would take any key then.
+  router.set(kEnforceDomain, 1);
   if (guarded) {
     const Key& secret = keys_->secret_key;
     router.set(zmq::sockopt::curve_secretkey, zmq::buffer(secret.data(), secret.size()));

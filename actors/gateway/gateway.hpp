@@ -2,6 +2,7 @@
 // a sink, sends replies and events. Knows nothing of what a request means.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -10,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "actors/gateway/descriptor_socket.hpp"
 #include "actors/protocol/request.hpp"
 #include "actors/security/allow_list.hpp"
 #include "actors/security/key.hpp"
@@ -36,6 +38,14 @@ class Gateway {
     std::size_t max_connections = 4096;      // more are cut as they come
     std::size_t max_client_requests = 4096;  // of one client, waiting and under way
     std::uint32_t audit_lines_per_s = 10;
+    /// Shared-memory rings that are open at once, handed out at `descriptors`; 0: none.
+    std::size_t rings = 0;
+    std::size_t ring_bytes = 256u << 10;      // each way, a power of two
+    std::chrono::microseconds ring_spin{50};  // so long the next request by a ring is looked for
+    std::shared_ptr<DescriptorSocket> descriptors{};
+    /// Called on the gateway's thread before `sink`, for the only request of its client that is
+    /// under way: true when it is dealt with. May be empty.
+    std::function<bool(const ClientId&, Request&)> at_once{};
     /// Called on the gateway's thread for each well-formed request; must not block. Malformed ones
     /// are answered here. While many requests live (Request::ticket) no more are read; none may
     /// outlive the gateway.
@@ -56,6 +66,9 @@ class Gateway {
     std::uint64_t overflowed = 0;     // dropped: the client reads too slowly, and was cut
     std::uint64_t refused = 0;        // strangers, and requests above their client's role or share
     std::uint64_t connections = 0;    // now
+    std::uint64_t rings = 0;          // now
+    std::uint64_t ring_requests = 0;  // malformed ones too
+    std::uint64_t ring_sent = 0;      // replies and events given to a ring
   };
 
   /// Binds before it returns; an address in use is an error that names it.
@@ -68,6 +81,9 @@ class Gateway {
   /// Any thread; never blocks. `message` is a reply or an event (docs/protocol.md), sent as
   /// msgpack. A client that is gone, or whose pipe is full, loses it: events are kept by the node.
   void send(const ClientId& client, nlohmann::json message);
+
+  /// Any thread. The client has died: what comes from it later comes by ZeroMQ.
+  void end_ring(const ClientId& client);
 
   /// Any thread. Takes the place of the list of clients that was given before.
   void allow(AllowList clients);

@@ -38,7 +38,8 @@ std::shared_ptr<Outbox::Unsent> Outbox::unsent_of(const std::string& client) {
   return unsent;
 }
 
-bool Outbox::push(const std::string& client, std::vector<std::uint8_t> bytes) {
+bool Outbox::push(const std::string& client, std::vector<std::uint8_t> bytes,
+                  std::uint64_t number) {
   bool was_empty = false;
   {
     std::lock_guard lock(mutex_);
@@ -50,7 +51,7 @@ bool Outbox::push(const std::string& client, std::vector<std::uint8_t> bytes) {
     zmq::message_t payload(charge->bytes.data(), charge->bytes.size(), &Charge::free, charge.get());
     (void)charge.release();  // the message has it now
     was_empty = waiting_.empty();
-    waiting_.push_back({client, std::move(payload)});
+    waiting_.push_back({client, std::move(payload), number});
   }
   if (was_empty) wake();
   return true;
@@ -60,11 +61,13 @@ std::vector<Outgoing> Outbox::take() {
   // Clear first, then look: a push after the look wakes again.
   std::uint64_t count = 0;
   [[maybe_unused]] auto read = ::read(wake_fd_, &count, sizeof count);
+  rung_ = false;
   std::lock_guard lock(mutex_);
   return std::exchange(waiting_, {});
 }
 
 void Outbox::wake() {
+  rung_ = true;
   std::uint64_t one = 1;
   [[maybe_unused]] auto written = ::write(wake_fd_, &one, sizeof one);
 }

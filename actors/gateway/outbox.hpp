@@ -19,6 +19,7 @@ namespace penstock {
 struct Outgoing {
   std::string client;
   zmq::message_t payload;
+  std::uint64_t number = 0;  // of a client that has a ring; 0: it has none, or had none yet
 };
 
 class Outbox {
@@ -30,12 +31,14 @@ class Outbox {
   Outbox& operator=(const Outbox&) = delete;
 
   /// Any thread. False: the client's budget is spent and the message is dropped.
-  bool push(const std::string& client, std::vector<std::uint8_t> bytes);
+  bool push(const std::string& client, std::vector<std::uint8_t> bytes, std::uint64_t number = 0);
   /// Takes all that waits; the sending thread only.
   std::vector<Outgoing> take();
   /// Readable while something may wait; the sending thread polls it. wake() makes it so.
   int wake_fd() const { return wake_fd_; }
   void wake();
+  /// Whether wake_fd() is readable, without a look at it.
+  bool rung() const { return rung_; }
 
  private:
   using Unsent = std::atomic<std::size_t>;
@@ -45,6 +48,7 @@ class Outbox {
 
   const std::size_t max_client_bytes_;
   int wake_fd_ = -1;
+  std::atomic<bool> rung_{false};
   std::mutex mutex_;
   std::vector<Outgoing> waiting_;
   // An entry dies with the last message that is unsent for its client.

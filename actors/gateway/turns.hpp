@@ -20,7 +20,7 @@ class Turns {
   struct Limits {
     std::size_t client_requests = 4096;  // of one client, those under way included
     std::size_t client_bytes = 256u << 20;
-    std::size_t client_under_way = 64;
+    std::size_t client_under_way = 16;
   };
   struct Load {
     std::atomic<std::size_t> under_way{0};

@@ -65,7 +65,7 @@ struct GossipSocket::State {
 
   Setup setup;
   zmq::context_t context = roomy_context();
-  Audit audit;
+  std::optional<Audit> audit;  // as the doorman and the connections
   std::optional<Doorman> doorman;
   zmq::socket_t router{context, zmq::socket_type::router};
   std::optional<Connections> connections;
@@ -110,8 +110,9 @@ Result<void> GossipSocket::State::bind() {
     // Only for literals: with it "tcp://*" would need a machine that has IPv6.
     router.set(zmq::sockopt::ipv6, setup.bind.starts_with("tcp://["));
     router.set(zmq::sockopt::handshake_ivl, kHandshakeMs);
-    doorman.emplace(context, setup.keys, members_of(setup.keys), audit);
-    connections.emplace(context, router, kMostConnections, audit);
+    audit.emplace(setup.audit_lines_per_s);
+    doorman.emplace(context, setup.keys, members_of(setup.keys), *audit);
+    connections.emplace(context, router, kMostConnections, *audit);
     doorman->prepare(router, setup.bind);
     dealers.show(setup.keys);
     router.bind(setup.bind);
@@ -326,7 +327,7 @@ Result<void> GossipSocket::remove(const std::string& node, bool force) {
   return done.get();
 }
 
-std::uint64_t GossipSocket::refused() const { return state_->audit.count(); }
+std::uint64_t GossipSocket::refused() const { return state_->audit->count(); }
 
 void GossipSocket::set_load(std::uint32_t load) {
   state_->load.store(load, std::memory_order_relaxed);

@@ -25,6 +25,7 @@ class GossipSocket {
     /// The members' common key pair: frames are encrypted, and only whoever has it is heard. None:
     /// everybody is.
     std::optional<KeyPair> keys{};
+    std::uint32_t audit_lines_per_s = 10;
     /// Called on the socket's thread, in order; must not block.
     std::function<void(MemberChange)> changed;
   };

@@ -129,6 +129,15 @@ constexpr auto kRequestCounters = std::to_array<Listed>({
     {"sent", "penstock_messages_to_clients_total", "Replies and events sent"},
     {"overflowed", "penstock_dropped_messages_to_clients_total",
      "Replies and events dropped since their client read too slowly"},
+    {"refused", "penstock_requests_refused_total",
+     "Strangers, connections and requests that were refused: above their role or their share"},
+    {"by_ring", "penstock_ring_requests_total", "Requests that came by a shared-memory ring"},
+    {"sent_by_ring", "penstock_ring_messages_to_clients_total",
+     "Replies and events given to a shared-memory ring"},
+});
+constexpr auto kRequestGauges = std::to_array<Listed>({
+    {"connections", "penstock_connections", "Connections to the request socket"},
+    {"rings", "penstock_rings", "Shared-memory rings of clients that are open"},
 });
 constexpr std::array<const char*, 7> kMemberStates = {
     "connected", "connecting", "suspect", "draining", "left", "dead", "incompatible"};
@@ -166,6 +175,11 @@ void add_transfers(Families& to, const json& status, const json& counts) {
                {{"state", ended.at("state").get<std::string>()},
                 {"priority", ended.at("priority").get<std::string>()}},
                ended.at("count").get<double>());
+  to.gauge("penstock_streams_open", "Streams that have not ended", {},
+           status.at("streams").at("open").get<double>());
+  for (const json& ended : counts.at("streams"))
+    to.counter("penstock_streams_total", "Streams that ended, by how",
+               {{"state", ended.at("state").get<std::string>()}}, ended.at("count").get<double>());
   for (const json& path : counts.at("paths")) {
     const Labels labels = {{"direction", path.at("direction").get<std::string>()},
                            {"path", path.at("path").get<std::string>()}};
@@ -210,6 +224,7 @@ std::string exposition(const json& everything) {
   add_transfers(families, status, everything.at("counts"));
   add_members(families, everything.at("nodes"));
   list_counters(families, status.at("requests"), {}, kRequestCounters);
+  list_gauges(families, status.at("requests"), {}, kRequestGauges);
   return families.text();
 }
 

@@ -61,7 +61,9 @@ bool is_loopback(const std::string& address) {
 bool names_loopback(std::string host) {
   if (const auto colon = host.rfind(':'); colon != std::string::npos && host.back() != ']')
     host.erase(colon);
-  return host == "localhost" || host == "[::1]" || host.starts_with("127.");
+  if (host == "localhost" || host == "[::1]") return true;
+  in_addr numeric{};  // "127.example.org" is a name like any other
+  return host.starts_with("127.") && inet_pton(AF_INET, host.c_str(), &numeric) == 1;
 }
 
 void send_head(mg_connection* connection, int status, const char* words, const std::string& type,

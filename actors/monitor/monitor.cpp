@@ -36,7 +36,7 @@ nlohmann::json trace_report(const TransferResult& result, std::string_view state
   }
   const auto started = wall - std::chrono::duration_cast<std::chrono::microseconds>(
                                   now - (stages.spans().empty() ? now : stages.begin()));
-  return {
+  nlohmann::json report = {
       {"transfer", result.id},
       {"state", state},
       {"node", result.node},
@@ -52,28 +52,49 @@ nlohmann::json trace_report(const TransferResult& result, std::string_view state
       {"total_ns", nanoseconds(total)},
       {"stages", std::move(spans)},
       {"cards", std::move(cards)}};
+  if (!result.on.empty()) {
+    report["on"] = result.on;
+    if (result.on_as != 0) report["on_as"] = result.on_as;
+  }
+  if (result.stream != 0) {
+    report["stream"] = result.stream;
+    report["part"] = result.part;
+  }
+  if (result.parts) {
+    report["parts"] = result.parts->appended;
+    report["parts_done"] = result.parts->done;
+  }
+  return report;
 }
 
 // What may happen is there from the start, as 0: only so can the first time be seen as a change.
 Monitor::Monitor(std::size_t traces) : most_traces_(traces) {
   using State = TransferResult::State;
-  for (const char* priority : {"bulk", "urgent"}) {
-    for (State state : {State::kDone, State::kFailed, State::kCancelled, State::kExpired})
-      ended_[{std::string(name_of(state)), priority}] = 0;
-    durations_[priority];
+  for (State state : {State::kDone, State::kFailed, State::kCancelled, State::kExpired}) {
+    const std::string name(name_of(state));
+    for (const char* priority : {"bulk", "urgent"}) ended_[{name, priority}] = 0;
+    streams_[name] = 0;
   }
+  for (const char* priority : {"bulk", "urgent"}) durations_[priority];
 }
 
 void Monitor::transfer_ended(TransferResult& result, WallClock::time_point wall) {
+  if (result.parts) {
+    ++streams_[std::string(name_of(result.state))];
+    return keep_trace(result, wall);
+  }
   ++ended_[{std::string(name_of(result.state)), result.lane}];
-  Tally& tally = paths_[{result.direction, result.path}];
-  ++tally.count;
-  tally.bytes += result.bytes;
+  // The bytes of one that another node carried out are counted there.
+  if (result.on.empty()) {
+    Tally& tally = paths_[{result.direction, result.path}];
+    ++tally.count;
+    tally.bytes += result.bytes;
+  }
   std::array<bool, kStages> passed{};
   for (const auto& span : result.stages.spans())
     passed[static_cast<std::size_t>(span.stage)] = true;
   const auto totals = result.stages.totals(result.stages.end());
-  for (std::size_t i = 0; i < kStages; ++i)
+  for (std::size_t i = 0; i < kTransferStages; ++i)
     if (passed[i]) stages_[i].add(totals[i]);
   if (!result.stages.spans().empty())
     durations_[result.lane].add(result.stages.end() - result.stages.begin());
@@ -130,14 +151,18 @@ nlohmann::json Monitor::counts() const {
     durations.back()["priority"] = priority;
   }
   nlohmann::json stages = nlohmann::json::array();
-  for (std::size_t i = 0; i < kStages; ++i) {
+  for (std::size_t i = 0; i < kTransferStages; ++i) {
     stages.push_back(to_json(stages_[i]));
     stages.back()["stage"] = name_of(static_cast<Stage>(i));
   }
+  nlohmann::json streams = nlohmann::json::array();
+  for (const auto& [state, count] : streams_)
+    streams.push_back({{"state", state}, {"count", count}});
   return {{"ended", std::move(ended)},
           {"paths", std::move(paths)},
           {"durations", std::move(durations)},
-          {"stages", std::move(stages)}};
+          {"stages", std::move(stages)},
+          {"streams", std::move(streams)}};
 }
 
 nlohmann::json Monitor::troubles() const { return troubles_; }

@@ -25,6 +25,7 @@ class Monitor {
   explicit Monitor(std::size_t traces);
 
   /// After its client was told, and its last stage was finished. Takes the stages out of `result`.
+  /// What a stream moved was counted with its parts.
   void transfer_ended(TransferResult& result, WallClock::time_point wall);
   /// Something that an operator should see: "card", "member".
   void trouble(const std::string& what, const std::string& words, WallClock::time_point wall);
@@ -33,7 +34,8 @@ class Monitor {
   nlohmann::json trace(std::uint64_t transfer) const;
 
   /// {"ended":[{"state","priority","count"}], "paths":[{"direction","path","count","bytes"}],
-  ///  "durations":[{"priority", histogram}], "stages":[{"stage", histogram}]}
+  ///  "durations":[{"priority", histogram}], "stages":[{"stage", histogram}],
+  ///  "streams":[{"state","count"}]}
   nlohmann::json counts() const;
   /// Newest first: [{"unix_ms","what","words"}].
   nlohmann::json troubles() const;
@@ -54,8 +56,9 @@ class Monitor {
   std::map<Kind, std::uint64_t> ended_;         // by state and priority
   std::map<Kind, Tally> paths_;                 // by direction and path
   std::map<std::string, Histogram> durations_;  // by priority
-  std::array<Histogram, kStages> stages_;
-  std::deque<std::uint64_t> traced_;  // the oldest first
+  std::array<Histogram, kTransferStages> stages_;
+  std::map<std::string, std::uint64_t> streams_;  // ended, by state
+  std::deque<std::uint64_t> traced_;              // the oldest first
   std::unordered_map<std::uint64_t, Trace> traces_;
   std::deque<nlohmann::json> troubles_;  // the newest first
 };

@@ -55,6 +55,10 @@ void find_trace(caf::event_based_actor& self, const NodeChildren& children, Trac
   const auto* entry = question.ledger.find(id);
   const Error none = no_trace(id, question.kept);
   if (!entry || entry->result) return then(tl::unexpected(none));
+  if (const auto stream = question.streams.unfinished(id, Clock::now()))
+    return then(unfinished_report(*stream, name_of(stream->stages.spans().back().stage)));
+  // Carried out elsewhere: nothing here knows more of it while its event waits for our pages.
+  if (entry->device == Ledger::kElsewhere) return then(tl::unexpected(none));
   self.request(children.devices[entry->device], kSnapshotDeadline, AskUnfinished{id})
       .then(
           [=](const UnfinishedTransfer& answer) {
@@ -62,7 +66,7 @@ void find_trace(caf::event_based_actor& self, const NodeChildren& children, Trac
             if (auto kept = question.monitor.trace(id); !kept.is_null())
               return then(std::move(kept));
             if (!*answer.found) return then(tl::unexpected(none));
-            then(unfinished_report(**answer.found));
+            then(unfinished_report((*answer.found)->result, name_of((*answer.found)->state)));
           },
           [=](const caf::error&) { then(tl::unexpected(none)); });
 }

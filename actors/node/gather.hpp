@@ -15,6 +15,7 @@ void gather(caf::event_based_actor& self, const NodeChildren& children,
 
 struct TraceQuestion {
   const Ledger& ledger;
+  const Streams& streams;
   const Monitor& monitor;
   TransferId transfer = 0;
   std::size_t kept = 0;  // traces, for the words of an error

@@ -24,6 +24,8 @@ class Ledger {
     Milliseconds keep{600000};
     std::size_t keep_most = 100000;
   };
+  /// The device of a transfer that another node carries out.
+  static constexpr std::size_t kElsewhere = SIZE_MAX;
   struct Entry {
     ClientId client;
     std::string who;  // the client's name in the allow-list

@@ -14,11 +14,13 @@ MemoryRequests::MemoryRequests(std::unique_ptr<RegionJobs> jobs,
       releases_(*jobs_, release_patience, port_.evict) {}
 
 void MemoryRequests::handle(Context context, const AllocateRequest& request) {
-  jobs_->allocate(request, {context.client, context.asker.who}, std::move(context.reply));
+  jobs_->allocate(request, {context.client, context.asker.who},
+                  for_the_living(context, request.name));
 }
 
 void MemoryRequests::handle(Context context, const RegisterRequest& request) {
-  jobs_->register_shared(request, {context.client, context.asker.who}, std::move(context.reply));
+  jobs_->register_shared(request, {context.client, context.asker.who},
+                         for_the_living(context, request.name));
 }
 
 void MemoryRequests::handle(Context context, const FillRequest& request) {
@@ -62,7 +64,42 @@ void MemoryRequests::handle(Context context, const KeepRequest& request) {
   context.reply(nlohmann::json::object());
 }
 
+/// A region is in the table before this is called: whoever says meanwhile that the client has died
+/// finds either the region there, or this finds that it did.
+RegionJobs::Reply MemoryRequests::for_the_living(const Context& context,
+                                                 const std::string& region) {
+  std::erase_if(lives_, [](const auto& each) { return each.second.expired(); });
+  auto life = lives_[context.client].lock();
+  if (!life) lives_[context.client] = life = std::make_shared<Life>(true);
+  return [life, region, orphans = orphans_, orphaned = port_.orphaned,
+          reply = context.reply](Result<nlohmann::json> made) {
+    if (made && !*life) {
+      const std::scoped_lock lock(orphans->mutex);
+      orphans->regions.emplace_back(region, made->at("epoch").get<std::uint64_t>());
+      orphaned();
+    }
+    reply(std::move(made));
+  };
+}
+
+void MemoryRequests::release_orphans() {
+  std::vector<std::pair<std::string, std::uint64_t>> regions;
+  {
+    const std::scoped_lock lock(orphans_->mutex);
+    regions.swap(orphans_->regions);
+  }
+  for (const auto& [name, epoch] : regions) {
+    const auto region = regions_->find(name);
+    if (!region || region->epoch != epoch || region->kept) continue;
+    if (const auto closed = regions_->close(name, true)) release(*closed, std::nullopt);
+  }
+}
+
 std::size_t MemoryRequests::client_died(const std::string& client) {
+  if (const auto life = lives_.find(client); life != lives_.end()) {
+    if (const auto lives = life->second.lock()) *lives = false;
+    lives_.erase(life);
+  }
   std::size_t count = 0;
   for (const auto& region : regions_->list()) {
     if (region->client != client || region->kept) continue;

@@ -14,8 +14,10 @@
 #include "actors/monitor/monitor.hpp"
 #include "actors/node/admission.hpp"
 #include "actors/node/event_log.hpp"
+#include "actors/node/front_desk.hpp"
 #include "actors/node/ledger.hpp"
 #include "actors/node/region_jobs.hpp"
+#include "actors/node/third_party.hpp"
 #include "actors/peer/peer.hpp"
 #include "actors/security/audit.hpp"
 
@@ -37,7 +39,12 @@ struct NodeActorSetup {
   std::size_t events_kept = 10000;
   std::size_t traces_kept = 1000;
   std::function<Gateway::Counters()> requests;  // the gateway's
-  std::function<std::string()> watched_at;      // the page's address; "": there is none
+  std::shared_ptr<FrontDesk> desk = std::make_shared<FrontDesk>();
+  /// Clients get rings at this socket; null: none do.
+  std::shared_ptr<DescriptorSocket> ring_socket;
+  std::function<void(const ClientId&)> end_ring;  // of a client that died
+  std::function<std::string()> watched_at;        // the page's address; "": there is none
+  ThirdPartyOptions third_party;
   Ledger::Options ledger;
   RegionLimits limits;
   std::shared_ptr<DescriptorSocket> descriptors;  // null: there is none

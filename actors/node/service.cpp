@@ -8,6 +8,7 @@
 #include <random>
 #include <thread>
 
+#include "actors/actor_system_config.hpp"
 #include "actors/bell.hpp"
 #include "actors/device/device_actor.hpp"
 #include "actors/gateway/gateway.hpp"
@@ -25,6 +26,8 @@
 
 namespace penstock {
 namespace {
+
+constexpr Milliseconds kOwnPagesMargin{2000};
 
 /// Start time in ns: a later run of a node has the higher one. The low bits are random, so that two
 /// nodes started in the same moment differ.
@@ -44,6 +47,12 @@ class Door {
   void pass(Message message) {
     std::lock_guard lock(mutex_);
     if (node_) tell(node_, std::move(message));
+  }
+  /// Does it unless it is shut, and is not shut meanwhile.
+  template <class Work>
+  bool do_if_open(Work work) {
+    std::lock_guard lock(mutex_);
+    return node_ && work();
   }
   void shut() {
     std::lock_guard lock(mutex_);
@@ -71,6 +80,7 @@ struct Service::State {
   std::unique_ptr<ActorSystemConfig> config;
   std::unique_ptr<caf::actor_system> system;
   caf::actor node;
+  std::shared_ptr<FrontDesk> desk = std::make_shared<FrontDesk>();
   NodeChildren children;
   std::shared_ptr<Door> door;
   std::shared_ptr<DescriptorSocket> descriptors;
@@ -88,6 +98,7 @@ struct Service::State {
   }
   void spawn_node_actor();
   void spawn_children();
+  bool uses_gpus() const;
   void open_descriptors();
   Result<void> open_gateway();
   Result<void> open_gossip();
@@ -115,13 +126,23 @@ void Service::State::spawn_node_actor() {
   setup.client_transfers = settings.limits.client_transfers;
   setup.events_kept = settings.request.events_kept;
   setup.ledger.keep = settings.request.results_kept;
+  setup.third_party.takes = settings.security.third_party;
+  setup.third_party.shadows.stopping = settings.timeouts.grace_max + settings.timeouts.fence;
+  // Until then the lease of what the executor opened here has ended, and the fence after it.
+  setup.third_party.own_pages =
+      settings.timeouts.lease_extra + setup.third_party.shadows.stopping + kOwnPagesMargin;
+  setup.third_party.delegations.request_bytes = settings.request.max_request_bytes;
+  setup.third_party.delegations.keep = settings.request.results_kept;
   setup.limits.regions = settings.limits.regions;
   setup.limits.bytes = settings.limits.region_bytes;
   setup.limits.huge_pages = settings.memory.huge_pages;
   setup.limits.gpus = settings.devices.gpu_choice != GpuChoice::kNone;
   setup.limits.client_regions = settings.limits.client_regions;
   setup.limits.client_bytes = settings.limits.client_region_bytes;
-  setup.descriptors = descriptors;
+  if (uses_gpus()) setup.descriptors = descriptors;
+  if (settings.request.rings > 0) setup.ring_socket = descriptors;
+  setup.desk = desk;
+  setup.end_ring = [this](const ClientId& client) { gateway->end_ring(client); };
   setup.peer.node = settings.node.name;
   setup.peer.incarnation = incarnation;
   setup.peer.wire_version = wire_version();
@@ -204,19 +225,26 @@ DeviceActorSetup Service::State::device_setup(std::size_t index) const {
   return setup;
 }
 
-/// Beside the request socket where that is a file, else in the folder for temporary ones. Only
-/// memory of GPUs needs it: a service without it does everything else.
+bool Service::State::uses_gpus() const {
+  return settings.devices.gpu_choice != GpuChoice::kNone && !gpu_inventory().gpus.empty();
+}
+
+/// Beside the request socket where that is a file, else in the folder for temporary ones. Memory of
+/// GPUs and rings need it: a service without it does everything else.
 void Service::State::open_descriptors() {
-  if (settings.devices.gpu_choice == GpuChoice::kNone || gpu_inventory().gpus.empty()) return;
+  if (!uses_gpus() && settings.request.rings == 0) return;
   std::filesystem::path path;
   for (const std::string& bind : settings.request.bind)
     if (path.empty() && bind.starts_with("ipc://")) path = bind.substr(6) + ".fd";
-  if (path.empty())
-    path = std::filesystem::temp_directory_path() /
-           fmt::format("penstock.{}.{:016x}.fd", settings.node.name, incarnation);
+  if (path.empty()) {
+    const auto folder = std::filesystem::temp_directory_path();
+    const std::string prefix = fmt::format("penstock.{}.", settings.node.name);
+    DescriptorSocket::remove_stale(folder, prefix);
+    path = folder / fmt::format("{}{:016x}.fd", prefix, incarnation);
+  }
   auto opened = DescriptorSocket::start(path);
   if (!opened)
-    return spdlog::warn("no descriptors of GPU memory are taken: {}", opened.error().message);
+    return spdlog::warn("no descriptors are exchanged, and no rings: {}", opened.error().message);
   descriptors = std::move(*opened);
 }
 
@@ -252,6 +280,13 @@ Result<void> Service::State::open_gateway() {
     door->pass(ClientRequest{std::move(client), std::make_shared<Request>(std::move(request))});
   };
   setup.gone = [door = door](const ClientId& client) { door->pass(ClientGone{client}); };
+  setup.at_once = [door = door, desk = desk](const ClientId& client, Request& request) {
+    return door->do_if_open([&] { return desk->try_accept(client, request); });
+  };
+  setup.descriptors = descriptors;
+  setup.rings = settings.request.rings;
+  setup.ring_bytes = settings.request.ring_bytes;
+  setup.ring_spin = settings.request.ring_spin;
   const auto hold = door->hold();
   auto opened = Gateway::start(std::move(setup));
   if (!opened) return tl::unexpected(opened.error());
@@ -279,6 +314,7 @@ Result<void> Service::State::open_gossip() {
   setup.options.forget_dead = settings.gossip.forget_dead;
   setup.options.seed = incarnation;
   setup.keys = cluster_keys;
+  setup.audit_lines_per_s = settings.log.repeat_per_s;
   setup.self.node = settings.node.name;
   setup.self.labels = settings.node.labels;
   setup.self.incarnation = incarnation;
@@ -376,8 +412,9 @@ Result<std::unique_ptr<Service>> Service::start(const Settings& settings, DrainA
     if (auto opened = open_scratch(*device, *state.regions); !opened)
       return tl::unexpected(opened.error());
   }
-  state.config = std::make_unique<ActorSystemConfig>(
-      caf_threads(settings.caf, std::thread::hardware_concurrency()));
+  const std::size_t cores = std::thread::hardware_concurrency();
+  state.config = std::make_unique<ActorSystemConfig>(caf_threads(settings.caf, cores),
+                                                     caf_spin(settings.caf, cores));
   state.system = std::make_unique<caf::actor_system>(*state.config);
   state.open_descriptors();
   state.spawn_node_actor();

@@ -7,6 +7,8 @@ namespace {
 
 constexpr std::size_t kWatchedUnderWay = 100;
 constexpr std::size_t kWatchedEnded = 20;
+constexpr std::size_t kWatchedStreams = 20;
+constexpr std::size_t kWatchedElsewhere = 20;
 
 double seconds(std::chrono::nanoseconds time) {
   return std::chrono::duration<double>(time).count();
@@ -105,17 +107,29 @@ nlohmann::json memory_report(const RegionTable& regions) {
 }
 
 nlohmann::json to_json(const Outbound::Snapshot& transfer, TimePoint now) {
-  return {{"id", transfer.id},
-          {"state", name_of(transfer.state)},
-          {"node", transfer.node},
-          {"region", transfer.region},
-          {"remote_region", transfer.remote_region},
-          {"direction", transfer.direction == Direction::kWrite ? "write" : "read"},
-          {"lane", transfer.lane == Lane::kBulk ? "bulk" : "urgent"},
-          {"bytes", transfer.bytes},
-          {"total_bytes", transfer.total_bytes},
-          {"elapsed_us",
-           std::chrono::duration_cast<std::chrono::microseconds>(now - transfer.started).count()}};
+  nlohmann::json report = {
+      {"id", transfer.id},
+      {"state", name_of(transfer.state)},
+      {"node", transfer.node},
+      {"region", transfer.region},
+      {"remote_region", transfer.remote_region},
+      {"direction", transfer.direction == Direction::kWrite ? "write" : "read"},
+      {"lane", transfer.lane == Lane::kBulk ? "bulk" : "urgent"},
+      {"bytes", transfer.bytes},
+      {"total_bytes", transfer.total_bytes},
+      {"elapsed_us",
+       std::chrono::duration_cast<std::chrono::microseconds>(now - transfer.started).count()}};
+  if (transfer.stream == 0) return report;
+  report["stream"] = transfer.stream;
+  report["part"] = transfer.part;
+  return report;
+}
+
+nlohmann::json to_json(const Shadows::Elsewhere& shadow, TimePoint now) {
+  nlohmann::json report = to_json(shadow.snapshot, now);
+  report["on"] = shadow.on;
+  if (shadow.on_as != 0) report["on_as"] = shadow.on_as;
+  return report;
 }
 
 /// As the transfers reply has it.
@@ -155,15 +169,23 @@ nlohmann::json status_report(const NodeFacts& facts, const Gathered& gathered) {
       {"pollers", poller_report(setup.devices)},
       {"memory", memory_report(*setup.regions)},
       {"recent_errors", facts.monitor.troubles()},
+      {"streams", {{"open", facts.streams}}},
       {"requests",
        {{"accepted", requests.requests},
         {"malformed", requests.malformed},
         {"sent", requests.sent},
-        {"overflowed", requests.overflowed}}},
+        {"overflowed", requests.overflowed},
+        {"refused", requests.refused},
+        {"connections", requests.connections},
+        {"rings", requests.rings},
+        {"by_ring", requests.ring_requests},
+        {"sent_by_ring", requests.ring_sent}}},
       {"transfers",
        {{"queued", queued},
         {"running", running},
         {"inbound", inbound},
+        {"elsewhere", facts.elsewhere},
+        {"for_others", facts.for_others},
         {"accepted", facts.totals.accepted},
         {"done", facts.totals.done},
         {"failed", facts.totals.failed},
@@ -172,11 +194,18 @@ nlohmann::json status_report(const NodeFacts& facts, const Gathered& gathered) {
   };
 }
 
-nlohmann::json transfers_report(const Ledger& ledger, const std::vector<TransferId>& ids,
+nlohmann::json transfers_report(const Ledger& ledger, const Streams& streams,
+                                const Shadows& shadows, const std::vector<TransferId>& ids,
                                 const Gathered& gathered) {
   std::map<TransferId, const Outbound::Snapshot*> running;
+  std::map<TransferId, std::uint64_t> moving;  // bytes, by stream
   for (const auto& device : gathered.devices)
-    for (const auto& transfer : device.outbound) running[transfer.id] = &transfer;
+    for (const auto& transfer : device.outbound) {
+      running[transfer.id] = &transfer;
+      if (transfer.stream != 0) moving[transfer.stream] += transfer.bytes;
+    }
+  std::map<TransferId, Shadows::Elsewhere> elsewhere;
+  for (auto& shadow : shadows.snapshot()) elsewhere.emplace(shadow.snapshot.id, std::move(shadow));
   const TimePoint now = Clock::now();
   nlohmann::json transfers = nlohmann::json::array();
   for (TransferId id : ids) {
@@ -188,13 +217,20 @@ nlohmann::json transfers_report(const Ledger& ledger, const std::vector<Transfer
       transfers.push_back(ended_report(*entry->result));
     else if (found != running.end())
       transfers.push_back(to_json(*found->second, now));
+    else if (const auto shadow = elsewhere.find(id); shadow != elsewhere.end())
+      transfers.push_back(to_json(shadow->second, now));
+    else if (auto stream = streams.report(id, moving[id], now); !stream.is_null())
+      transfers.push_back(std::move(stream));
+    else if (entry->device == Ledger::kElsewhere)  // its event waits until our pages are quiet
+      transfers.push_back({{"id", id}, {"state", "ending"}});
     else
       transfers.push_back({{"id", id}, {"state", "queued"}});
   }
   return transfers;
 }
 
-nlohmann::json watched_transfers(const Ledger& ledger, const Gathered& gathered) {
+nlohmann::json watched_transfers(const Ledger& ledger, const Streams& streams,
+                                 const Shadows& shadows, const Gathered& gathered) {
   std::vector<const Outbound::Snapshot*> under_way;
   for (const auto& device : gathered.devices)
     for (const auto& transfer : device.outbound) under_way.push_back(&transfer);
@@ -207,7 +243,11 @@ nlohmann::json watched_transfers(const Ledger& ledger, const Gathered& gathered)
                       return a_waits != b_waits ? b_waits : a->id < b->id;
                     });
   const TimePoint now = Clock::now();
-  nlohmann::json transfers = nlohmann::json::array();
+  nlohmann::json transfers =
+      transfers_report(ledger, streams, shadows, streams.newest(kWatchedStreams), gathered);
+  const auto elsewhere = shadows.snapshot();
+  for (std::size_t i = 0; i < std::min(elsewhere.size(), kWatchedElsewhere); ++i)
+    transfers.push_back(to_json(elsewhere[i], now));
   for (std::size_t i = 0; i < shown; ++i) transfers.push_back(to_json(*under_way[i], now));
   for (TransferId id : ledger.newest_ended(kWatchedEnded)) {
     transfers.push_back(ended_report(*ledger.find(id)->result));
@@ -216,9 +256,29 @@ nlohmann::json watched_transfers(const Ledger& ledger, const Gathered& gathered)
   return transfers;
 }
 
-nlohmann::json unfinished_report(const Outbound::Unfinished& transfer) {
-  return trace_report(transfer.result, name_of(transfer.state), Clock::now(),
-                      std::chrono::system_clock::now());
+DelegatedSeen delegated_report(Delegations& delegations, const NodeAsked& asked,
+                               const LookAtDelegated& look, const Gathered& gathered) {
+  std::map<TransferId, const Outbound::Snapshot*> running;
+  for (const auto& device : gathered.devices)
+    for (const auto& transfer : device.outbound) running[transfer.id] = &transfer;
+  DelegatedSeen seen;
+  for (const TransferId id : look.transfers) {
+    const auto place = delegations.place_of(asked.node, asked.peer, id, Clock::now());
+    auto& told = seen.transfers.emplace_back();
+    const auto found = running.find(place.running);
+    if (place.running == 0)
+      told.state = place.state;
+    else if (found == running.end())
+      told.state = "queued";
+    else
+      told = {std::string(name_of(found->second->state)), found->second->bytes,
+              found->second->total_bytes};
+  }
+  return seen;
+}
+
+nlohmann::json unfinished_report(const TransferResult& result, std::string_view state) {
+  return trace_report(result, state, Clock::now(), std::chrono::system_clock::now());
 }
 
 Error no_trace(TransferId transfer, std::size_t kept) {

@@ -10,6 +10,8 @@
 #include "actors/local_device.hpp"
 #include "actors/messages.hpp"
 #include "actors/node/node_actor.hpp"
+#include "actors/node/shadows.hpp"
+#include "actors/node/streams.hpp"
 
 namespace penstock {
 
@@ -28,16 +30,26 @@ struct NodeFacts {
   bool draining = false;
   TimePoint started;
   std::size_t subscribers = 0;
+  std::size_t streams = 0;     // open
+  std::size_t elsewhere = 0;   // transfers that other nodes carry out for clients of this one
+  std::size_t for_others = 0;  // and this one for clients of others
 };
 nlohmann::json status_report(const NodeFacts& facts, const Gathered& gathered);
 
 /// Of these, in their order.
-nlohmann::json transfers_report(const Ledger& ledger, const std::vector<TransferId>& ids,
+nlohmann::json transfers_report(const Ledger& ledger, const Streams& streams,
+                                const Shadows& shadows, const std::vector<TransferId>& ids,
                                 const Gathered& gathered);
-/// Those under way first, then the newest that ended: what fits on a page.
-nlohmann::json watched_transfers(const Ledger& ledger, const Gathered& gathered);
+/// Those under way first, streams before the others, then the newest that ended: what fits on a
+/// page.
+nlohmann::json watched_transfers(const Ledger& ledger, const Streams& streams,
+                                 const Shadows& shadows, const Gathered& gathered);
 
-nlohmann::json unfinished_report(const Outbound::Unfinished& transfer);
+/// To a look at what this node carries out for another one.
+DelegatedSeen delegated_report(Delegations& delegations, const NodeAsked& asked,
+                               const LookAtDelegated& look, const Gathered& gathered);
+
+nlohmann::json unfinished_report(const TransferResult& result, std::string_view state);
 Error no_trace(TransferId transfer, std::size_t kept);
 
 }  // namespace penstock

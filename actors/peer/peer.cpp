@@ -31,6 +31,10 @@ bool answers(const Question& question, const Answer& answer) {
     bool operator()(const Revoke&) const { return is<Revoked>(answer); }
     bool operator()(const DrainNode&) const { return is<DrainBegun>(answer); }
     bool operator()(const Verify&) const { return is<Verified>(answer); }
+    bool operator()(const Delegate&) const { return is<Delegated>(answer); }
+    bool operator()(const StopDelegated&) const { return is<StopSeen>(answer); }
+    bool operator()(const LookAtDelegated&) const { return is<DelegatedSeen>(answer); }
+    bool operator()(const DelegatedEnded&) const { return is<EndSeen>(answer); }
   };
   return is<Refused>(answer) || std::visit(Kinds{answer}, question);
 }

@@ -15,6 +15,14 @@ namespace {
 
 constexpr Milliseconds kDrainAnswer{3000};
 
+/// Third-party transfers are the node's.
+bool is_for_node(const Question& question) {
+  return std::holds_alternative<Delegate>(question) ||
+         std::holds_alternative<StopDelegated>(question) ||
+         std::holds_alternative<LookAtDelegated>(question) ||
+         std::holds_alternative<DelegatedEnded>(question);
+}
+
 LinkId new_link() {
   static std::atomic<LinkId> next{1};
   return next.fetch_add(1);
@@ -79,6 +87,12 @@ class PeerActor : public caf::event_based_actor {
           const std::uint64_t token = next_token_++;
           drain_askers_.emplace(token, ask);
           peer_.ask(token, DrainNode{ask.deadline_ms}, Clock::now() + kDrainAnswer, Clock::now());
+          settle();
+        },
+        [this](AskForNode& ask) {
+          const std::uint64_t token = next_token_++;
+          node_askers_.emplace(token, ask.token);
+          peer_.ask(token, std::move(ask.question), ask.deadline, Clock::now());
           settle();
         },
         [this](const AskVerify& ask) {
@@ -184,6 +198,12 @@ class PeerActor : public caf::event_based_actor {
       verify_askers_.erase(asker);
       return;
     }
+    if (const auto asker = node_askers_.find(token); asker != node_askers_.end()) {
+      tell(setup_.node,
+           NodeAnswered{asker->second, std::make_shared<Result<Answer>>(std::move(answer))});
+      node_askers_.erase(asker);
+      return;
+    }
     auto found = askers_.find(token);
     if (found == askers_.end()) return;
     answers_.emplace_back(std::move(found->second), std::move(answer));
@@ -230,6 +250,11 @@ class PeerActor : public caf::event_based_actor {
       return tell(caf::actor(this), PeerAnswer{sequence, DrainBegun{}});
     }
     if (const auto* asked = std::get_if<Verify>(&question)) return verify(sequence, *asked);
+    if (is_for_node(question)) {
+      tell(setup_.node, NodeAsked{setup_.record.node, setup_.record.incarnation, sequence,
+                                  std::make_shared<const Question>(std::move(question))});
+      return;
+    }
     std::string name;
     if (auto* open = std::get_if<Open>(&question)) {
       auto use = setup_.regions->use(open->region, open->epoch);
@@ -297,6 +322,7 @@ class PeerActor : public caf::event_based_actor {
   std::unordered_map<std::uint64_t, Asker> askers_;
   std::unordered_map<std::uint64_t, AskDrain> drain_askers_;
   std::unordered_map<std::uint64_t, AskVerify> verify_askers_;
+  std::unordered_map<std::uint64_t, std::uint64_t> node_askers_;  // the node's tokens
   std::vector<std::pair<Asker, Result<Answer>>> answers_;
   std::vector<Asked> questions_;
   std::map<std::uint64_t, std::size_t> forgetting_;  // devices that have not looked, by question

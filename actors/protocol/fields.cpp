@@ -108,6 +108,16 @@ void Fields::open(const msgpack::object& object) {
   }
 }
 
+void Fields::pack_without(std::initializer_list<std::string_view> left_out,
+                          msgpack::packer<msgpack::sbuffer>& packer) const {
+  const auto stays = [&](const msgpack::object_kv& pair) {
+    return std::ranges::find(left_out, text_of(pair.key)) == left_out.end();
+  };
+  packer.pack_map(static_cast<std::uint32_t>(std::ranges::count_if(pairs_, stays)));
+  for (const msgpack::object_kv& pair : pairs_)
+    if (stays(pair)) packer.pack(pair.key).pack(pair.val);
+}
+
 void Fields::refuse(ErrorCode code, std::string message) {
   if (!failed()) decoding_.error = Error{code, std::move(message)};
 }

@@ -99,6 +99,10 @@ class Fields {
     }
   }
 
+  /// The map as it came, as msgpack, but for these keys.
+  void pack_without(std::initializer_list<std::string_view> left_out,
+                    msgpack::packer<msgpack::sbuffer>& packer) const;
+
   // -- outcome -----------------------------------------------------------------------------------
 
   /// Reports a key that no reader asked for, else a required one that is missing.

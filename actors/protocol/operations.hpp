@@ -11,5 +11,8 @@ inline constexpr std::size_t kMaxTransfersPerRequest = 4096;  // targets of all 
 inline constexpr std::size_t kMaxTargets = 1024;              // of one spec
 
 RequestBody decode_transfer(Fields& fields);
+RequestBody decode_stream(Fields& fields);
+RequestBody decode_append(Fields& fields);
+RequestBody decode_close(Fields& fields);
 
 }  // namespace penstock

@@ -69,6 +69,18 @@ nlohmann::json transfer_event(const TransferResult& result, std::uint64_t sequen
                           {"elapsed_us", result.elapsed_us},
                           {"path", result.path},
                           {"cards", std::move(cards)}};
+  if (!result.on.empty()) {
+    event["on"] = result.on;
+    if (result.on_as != 0) event["on_as"] = result.on_as;
+  }
+  if (result.stream != 0) {
+    event["stream"] = result.stream;
+    event["part"] = result.part;
+  }
+  if (result.parts) {
+    event["parts"] = result.parts->appended;
+    event["parts_done"] = result.parts->done;
+  }
   if (result.state == TransferResult::State::kDone) return event;
   event["error"] = to_json(result.error);
   event["landed"] = blob_of(result.landed);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,7 +43,17 @@ struct TransferResult {
   /// On failure: what had landed, as (source offset, destination offset, length) u64 triples.
   std::vector<std::uint64_t> landed;
   bool landed_truncated = false;
-  Stages stages{};  // not told with the end: the trace operation asks for them
+  std::uint64_t stream = 0;  // of which it was a part; 0: of none
+  std::uint32_t part = 0;
+  /// Of a stream itself.
+  struct Parts {
+    std::uint32_t appended = 0;
+    std::uint32_t done = 0;
+  };
+  std::optional<Parts> parts{};
+  std::string on{};         // the node that carried it out, "" this one
+  std::uint64_t on_as = 0;  // the transfer's id there, once it is known
+  Stages stages{};          // not told with the end: the trace operation asks for them
 };
 
 std::string_view name_of(TransferResult::State state);

@@ -23,6 +23,7 @@ RequestBody decode_hello(Fields& fields) {
   HelloRequest request;
   fields.words("client", request.client);
   fields.u32("lease_ms", request.lease_ms, kOptional, 0, kLongestLeaseMs);
+  fields.u32("ring", request.ring, kOptional, 1, UINT32_MAX);
   return request;
 }
 
@@ -169,24 +170,17 @@ struct Operation {
   Role role;
 };
 
-constexpr std::array<Operation, 17> kOperations = {{
-    {"hello", decode_hello, Role::kRead},
-    {"allocate", decode_allocate, Role::kTransfer},
-    {"register", decode_register, Role::kTransfer},
-    {"release", decode_release, Role::kTransfer},
-    {"regions", decode_regions, Role::kRead},
-    {"nodes", decode_nodes, Role::kRead},
-    {"status", decode_status, Role::kRead},
-    {"transfer", decode_transfer, Role::kTransfer},
-    {"cancel", decode_cancel, Role::kTransfer},
-    {"transfers", decode_transfers, Role::kRead},
-    {"fill", decode_fill, Role::kTransfer},
-    {"digest", decode_digest, Role::kTransfer},
-    {"subscribe", decode_subscribe, Role::kRead},
-    {"drain", decode_drain, Role::kAdmin},
-    {"remove", decode_remove, Role::kAdmin},
-    {"trace", decode_trace, Role::kRead},
-    {"keep", decode_keep, Role::kTransfer},
+constexpr std::array<Operation, 20> kOperations = {{
+    {"hello", decode_hello, Role::kRead},           {"allocate", decode_allocate, Role::kTransfer},
+    {"register", decode_register, Role::kTransfer}, {"release", decode_release, Role::kTransfer},
+    {"regions", decode_regions, Role::kRead},       {"nodes", decode_nodes, Role::kRead},
+    {"status", decode_status, Role::kRead},         {"transfer", decode_transfer, Role::kTransfer},
+    {"cancel", decode_cancel, Role::kTransfer},     {"transfers", decode_transfers, Role::kRead},
+    {"fill", decode_fill, Role::kTransfer},         {"digest", decode_digest, Role::kTransfer},
+    {"subscribe", decode_subscribe, Role::kRead},   {"drain", decode_drain, Role::kAdmin},
+    {"remove", decode_remove, Role::kAdmin},        {"trace", decode_trace, Role::kRead},
+    {"keep", decode_keep, Role::kTransfer},         {"stream", decode_stream, Role::kTransfer},
+    {"append", decode_append, Role::kTransfer},     {"close", decode_close, Role::kTransfer},
 }};
 static_assert(kOperations.size() == std::variant_size_v<RequestBody>);
 

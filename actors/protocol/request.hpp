@@ -30,6 +30,9 @@ struct HelloRequest {
   std::string client;  // free words for logs: "penstock-cli 0.1.0"
   /// A client that is not heard for so long has died: what it owns is released. 0: never.
   std::uint32_t lease_ms = 0;
+  std::uint32_t ring = 0;  // the version of the ring that it wants; 0: none
+  /// Set by the gateway: where its ring is fetched; 0: it gets none.
+  std::uint64_t ring_token = 0;
 };
 struct AllocateRequest {
   std::string name;
@@ -94,9 +97,32 @@ struct TransferSpec {
   std::string start_after{};   // nothing is read before it is done
   std::string record_event{};  // recorded behind the copy
   bool verify = false;         // done only when both sides have the same digests
+  /// The node that is to carry it out, "" this one. Its local region is one of that node's, and it
+  /// has one target.
+  std::string on{};
+  /// With `on`: a request for just this transfer, without `on`, key and deadline.
+  std::shared_ptr<const std::vector<std::byte>> to_pass_on{};
 };
 struct TransferRequest {
   std::vector<TransferSpec> transfers;
+};
+/// A transfer that stays open: parts are appended to it until it is closed. What is common to all
+/// parts; each is a transfer from or to the one target.
+struct StreamRequest {
+  /// Without layout and events. `notify`: of the parts that have none of their own.
+  TransferSpec terms;
+};
+struct AppendRequest {
+  std::uint64_t stream = 0;
+  std::uint32_t part = 0;  // counted from 0; one that is there already is not appended again
+  Layout layout;
+  std::string notify{};  // up to kMaxNotifyBytes; "" the stream's
+  std::string start_after{};
+  std::string record_event{};
+};
+struct CloseRequest {
+  std::uint64_t stream = 0;
+  std::uint32_t parts = 0;  // that were appended, so that none is missing
 };
 struct CancelRequest {
   std::vector<std::uint64_t> ids;
@@ -152,7 +178,7 @@ using RequestBody =
     std::variant<HelloRequest, AllocateRequest, RegisterRequest, ReleaseRequest, RegionsRequest,
                  NodesRequest, StatusRequest, TransferRequest, CancelRequest, TransfersRequest,
                  FillRequest, DigestRequest, SubscribeRequest, DrainRequest, RemoveRequest,
-                 TraceRequest, KeepRequest>;
+                 TraceRequest, KeepRequest, StreamRequest, AppendRequest, CloseRequest>;
 
 struct Request {
   std::uint64_t id = 0;  // the client's, echoed in the reply

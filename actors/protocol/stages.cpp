@@ -24,8 +24,14 @@ std::string_view name_of(Stage stage) {
       return "copy";
     case Stage::kVerification:
       return "verification";
+    case Stage::kDelegation:
+      return "delegation";
     case Stage::kNotification:
       return "notification";
+    case Stage::kOpen:
+      return "open";
+    case Stage::kClosing:
+      return "closing";
   }
   return "unknown";
 }

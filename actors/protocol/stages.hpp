@@ -20,9 +20,14 @@ enum class Stage : unsigned char {
   kCompletion,    // until the end was decided, the owner's word included
   kCopy,          // a copy between two regions of this node
   kVerification,  // comparing digests, where that was asked for
+  kDelegation,    // with the node that carries it out for us
   kNotification,  // until the client was told
+  // Of a stream:
+  kOpen,     // parts may be appended
+  kClosing,  // nothing more is appended, and parts are under way
 };
-inline constexpr std::size_t kStages = 10;
+inline constexpr std::size_t kStages = 13;
+inline constexpr std::size_t kTransferStages = kStages - 2;  // the first
 
 std::string_view name_of(Stage stage);
 

@@ -83,14 +83,11 @@ TransferTarget decode_target(Fields& fields) {
   return target;
 }
 
-TransferSpec decode_spec(Fields& fields) {
-  TransferSpec spec;
+/// What transfers and streams have in common.
+void decode_terms(Fields& fields, TransferSpec& spec) {
   if (auto direction = fields.choice("direction", kDirections, kRequired))
     spec.direction = *direction == 0 ? Direction::kWrite : Direction::kRead;
   fields.name("region", spec.region, kRequired);
-  fields.maps("targets", kMaxTargets,
-              [&](Fields& target) { spec.targets.push_back(decode_target(target)); });
-  fields.map("layout", [&](Fields& layout) { spec.layout = decode_layout(layout); });
   fields.u32("deadline_ms", spec.deadline_ms, kOptional);
   if (auto lane = fields.choice("lane", kLanes, kOptional))
     spec.lane = *lane == 0 ? Lane::kUrgent : Lane::kBulk;
@@ -102,8 +99,44 @@ TransferSpec decode_spec(Fields& fields) {
     spec.packing = static_cast<PackingMode>(*packing);
   if (auto path = fields.choice("path", kPathChoices, kOptional))
     spec.path = static_cast<PathChoice>(*path);
+}
+
+/// A request for just this transfer, for the node that is to carry it out.
+std::shared_ptr<const std::vector<std::byte>> packed_for_executor(const Fields& fields) {
+  msgpack::sbuffer buffer;
+  msgpack::packer<msgpack::sbuffer> packer(buffer);
+  packer.pack_map(4);
+  packer.pack("v").pack(kProtocolVersion).pack("id").pack(0).pack("op").pack("transfer");
+  packer.pack("transfers").pack_array(1);
+  fields.pack_without({"on", "key", "deadline_ms"}, packer);
+  const auto* first = reinterpret_cast<const std::byte*>(buffer.data());
+  return std::make_shared<const std::vector<std::byte>>(first, first + buffer.size());
+}
+
+/// What another node can do for us.
+void decode_executor(Fields& fields, TransferSpec& spec) {
+  fields.name("on", spec.on, kOptional);
+  if (spec.on.empty() || fields.failed()) return;
+  if (!spec.start_after.empty() || !spec.record_event.empty())
+    return fields.refuse(ErrorCode::kInvalidArgument,
+                         "on: CUDA events are of this node; another one cannot open them");
+  if (spec.targets.size() > 1)
+    return fields.refuse(ErrorCode::kInvalidArgument,
+                         fmt::format("on: a transfer of another node has one target, found {}; ask "
+                                     "for one transfer each",
+                                     spec.targets.size()));
+  spec.to_pass_on = packed_for_executor(fields);
+}
+
+TransferSpec decode_spec(Fields& fields) {
+  TransferSpec spec;
+  decode_terms(fields, spec);
+  fields.maps("targets", kMaxTargets,
+              [&](Fields& target) { spec.targets.push_back(decode_target(target)); });
+  fields.map("layout", [&](Fields& layout) { spec.layout = decode_layout(layout); });
   decode_event(fields, "start_after", spec.start_after);
   decode_event(fields, "record_event", spec.record_event);
+  decode_executor(fields, spec);
   return spec;
 }
 
@@ -121,6 +154,32 @@ RequestBody decode_transfer(Fields& fields) {
                               "{}; split it",
                               kMaxTransfersPerRequest));
   });
+  return request;
+}
+
+RequestBody decode_stream(Fields& fields) {
+  StreamRequest request;
+  decode_terms(fields, request.terms);
+  fields.map("target",
+             [&](Fields& target) { request.terms.targets.push_back(decode_target(target)); });
+  return request;
+}
+
+RequestBody decode_append(Fields& fields) {
+  AppendRequest request;
+  fields.u64("stream", request.stream, kRequired);
+  fields.u32("part", request.part, kRequired);
+  fields.map("layout", [&](Fields& layout) { request.layout = decode_layout(layout); });
+  fields.bytes("notify", request.notify, kMaxNotifyBytes);
+  decode_event(fields, "start_after", request.start_after);
+  decode_event(fields, "record_event", request.record_event);
+  return request;
+}
+
+RequestBody decode_close(Fields& fields) {
+  CloseRequest request;
+  fields.u64("stream", request.stream, kRequired);
+  fields.u32("parts", request.parts, kRequired);
   return request;
 }
 

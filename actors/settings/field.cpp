@@ -1,6 +1,7 @@
 #include "actors/settings/field.hpp"
 
 #include <algorithm>
+#include <bit>
 
 #include "actors/settings/endpoint.hpp"
 #include "actors/wire/message.hpp"
@@ -32,6 +33,15 @@ auto bytes(std::uint64_t smallest, std::uint64_t largest) {
   return [=](const Value& value) { return value.bytes(smallest, largest); };
 }
 
+auto power_of_two(std::uint64_t smallest, std::uint64_t largest) {
+  return [=](const Value& value) -> Result<std::uint64_t> {
+    auto number = value.bytes(smallest, largest);
+    if (number && !std::has_single_bit(*number))
+      return value.fail("found {}, wanted a power of two", value.found());
+    return number;
+  };
+}
+
 auto timeout_ms(std::uint64_t smallest = 1) { return integer<milliseconds>(smallest, kDayMs); }
 
 /// A number, or a word that stands for 0.
@@ -41,6 +51,15 @@ auto integer_or_auto(std::uint64_t largest) {
     auto number = value.integer(1, largest);
     if (!number) return value.fail("found {}, wanted auto or 1 to {}", value.found(), largest);
     return static_cast<std::size_t>(*number);
+  };
+}
+
+auto microseconds_or_auto(std::uint64_t largest) {
+  return [=](const Value& value) -> Result<std::optional<microseconds>> {
+    if (value.text().value_or("") == "auto") return std::nullopt;
+    auto number = value.integer(0, largest);
+    if (!number) return value.fail("found {}, wanted auto or 0 to {}", value.found(), largest);
+    return microseconds(*number);
   };
 }
 
@@ -192,6 +211,12 @@ Result<std::uint32_t> read_wire_version(const Value& value) {
   return static_cast<std::uint32_t>(*number);
 }
 
+Result<ThirdParty> read_third_party(const Value& value) {
+  return value.one_of({"members", "none"}).map([](const std::string& word) {
+    return word == "none" ? ThirdParty::kNone : ThirdParty::kMembers;
+  });
+}
+
 Result<PackingMode> read_packing(const Value& value) {
   return value.one_of({"auto", "always", "never"}).map([](const std::string& word) {
     if (word == "auto") return PackingMode::kAuto;
@@ -251,6 +276,9 @@ std::vector<Field> service_fields() {
       field("request.max_request_bytes", bytes(4 * kKib, 4 * kGib), AT(request.max_request_bytes)),
       field("request.events_kept", integer<std::size_t>(1, 10'000'000), AT(request.events_kept)),
       field("request.results_kept_s", integer<seconds>(1, kDayMs / 1000), AT(request.results_kept)),
+      field("request.rings", integer<std::size_t>(0, 4096), AT(request.rings)),
+      field("request.ring_bytes", power_of_two(16 * kKib, 64 * kMib), AT(request.ring_bytes)),
+      field("request.ring_spin_us", integer<microseconds>(0, 1'000'000), AT(request.ring_spin)),
       field("gossip.bind", endpoint(bind, false), AT(gossip.bind)),
       field("gossip.advertise", checked_text(check_host, true), AT(gossip.advertise)),
       field("gossip.members", list_of(endpoint(connect, false)), AT(gossip.members)),
@@ -279,6 +307,7 @@ std::vector<Field> service_fields() {
       field("security.allow_list", path_or_empty(), AT(security.allow_list)),
       field("security.cluster_key_file", path_or_empty(), AT(security.cluster_key_file)),
       field("security.insecure", boolean(), AT(security.insecure)),
+      field("security.third_party", read_third_party, AT(security.third_party)),
       field("metrics.endpoint", read_metrics_endpoint, AT(metrics.endpoint)),
       field("metrics.password_file", path_or_empty(), AT(metrics.password_file)),
       field("metrics.traces_kept", integer<std::size_t>(0, 1'000'000), AT(metrics.traces_kept)),
@@ -287,6 +316,7 @@ std::vector<Field> service_fields() {
       field("log.json", boolean(), AT(log.json)),
       field("log.repeat_per_s", integer<std::uint32_t>(1, 1'000'000), AT(log.repeat_per_s)),
       field("caf.threads", integer_or_auto(8), AT(caf.threads)),
+      field("caf.spin_us", microseconds_or_auto(1'000'000), AT(caf.spin)),
   };
 }
 

@@ -187,6 +187,7 @@ bool is_meant_for_us(std::string_view name) {
 }
 
 Result<void> load_environment(const Environment& environment, Loading& loading) {
+  if (environment.empty()) return {};
   Environment unread = environment;
   for (const Field& field : all_fields()) {
     const auto found = unread.find(variable_of(field.key));
@@ -335,6 +336,10 @@ std::vector<std::string> setting_keys() {
 
 std::size_t caf_threads(const CafSettings& settings, std::size_t cores) {
   return settings.threads > 0 ? settings.threads : std::clamp<std::size_t>(cores / 8, 1, 8);
+}
+
+std::chrono::microseconds caf_spin(const CafSettings& settings, std::size_t cores) {
+  return settings.spin.value_or(std::chrono::microseconds(cores >= 8 ? 50 : 0));
 }
 
 }  // namespace penstock

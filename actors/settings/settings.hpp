@@ -34,6 +34,9 @@ struct RequestSettings {
   std::uint64_t max_request_bytes = 64 * kMib;
   std::size_t events_kept = 10000;
   std::chrono::seconds results_kept{600};
+  std::size_t rings = 64;  // shared-memory rings of clients, open at once; 0: none
+  std::uint64_t ring_bytes = 256 * kKib;
+  std::chrono::microseconds ring_spin{50};
   bool operator==(const RequestSettings&) const = default;
 };
 
@@ -129,11 +132,15 @@ struct LimitSettings {
   bool operator==(const LimitSettings&) const = default;
 };
 
+/// For whose clients this node carries out transfers (`on` of a request).
+enum class ThirdParty : unsigned char { kMembers, kNone };
+
 struct SecuritySettings {
   std::filesystem::path key_file;          // this service's secret key for clients; "": none
   std::filesystem::path allow_list;        // which clients may do what
   std::filesystem::path cluster_key_file;  // the members' common secret key; "": none
   bool insecure = false;                   // reachable without keys all the same
+  ThirdParty third_party = ThirdParty::kMembers;
   bool operator==(const SecuritySettings&) const = default;
 };
 
@@ -155,7 +162,8 @@ struct LogSettings {
 };
 
 struct CafSettings {
-  std::size_t threads = 0;  // 0: auto, see caf_threads
+  std::size_t threads = 0;                        // 0: auto, see caf_threads
+  std::optional<std::chrono::microseconds> spin;  // none: auto, see caf_spin
   bool operator==(const CafSettings&) const = default;
 };
 
@@ -192,5 +200,8 @@ std::vector<std::string> setting_keys();
 
 /// CAF workers to start on a machine with `cores` hardware threads: as set, else 1 to 8.
 std::size_t caf_threads(const CafSettings& settings, std::size_t cores);
+/// How long a worker without work looks for it before it sleeps, on such a machine: as set, else
+/// 50 us where there are 8 hardware threads or more, and not at all where a core is missed.
+std::chrono::microseconds caf_spin(const CafSettings& settings, std::size_t cores);
 
 }  // namespace penstock

@@ -168,6 +168,9 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
   std::string nearest;
   std::size_t best = std::max<std::size_t>(2, name.size() / 3) + 1;
   for (const std::string& candidate : candidates) {
+    // The lengths alone make that much: a name of a megabyte is not compared letter by letter.
+    const auto [shorter, longer] = std::minmax({name.size(), candidate.size()});
+    if (longer - shorter >= best) continue;
     const std::size_t distance = edit_distance(name, candidate);
     if (distance < best) {
       best = distance;

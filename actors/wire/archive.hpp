@@ -120,7 +120,7 @@ class ArchiveWriter {
   void value(const std::variant<Alternatives...>& variant) {
     packer_.pack_array(2);
     packer_.pack(static_cast<std::uint32_t>(variant.index()));
-    std::visit([this](const auto& alternative) { value(alternative); }, variant);
+    std::visit([this](const auto& alternative) { this->value(alternative); }, variant);
   }
 
   std::vector<std::byte> take() { return std::move(sink_.bytes); }

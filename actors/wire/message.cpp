@@ -31,7 +31,8 @@ static void fields(A& archive, typename A::template Ref<Hello> m) {
 template <class A>
 static void fields(A& archive, typename A::template Ref<Open> m) {
   archive(m.transfer, m.region, m.epoch, m.direction, m.end, m.bytes, m.chunks, m.lease_ms,
-          m.initiator_region, m.notify, m.initiator_device, m.pack_slots, m.data, added(m.staged));
+          m.initiator_region, m.notify, m.initiator_device, m.pack_slots, m.data, added(m.staged),
+          added(m.stream), added(m.part));
 }
 template <class A>
 static void fields(A& archive, typename A::template Ref<Fin> m) {
@@ -103,6 +104,47 @@ static void fields(A& archive, typename A::template Ref<Verified> m) {
   archive(m.differing);
 }
 template <class A>
+static void fields(A& archive, typename A::template Ref<Delegate> m) {
+  archive(m.transfer, m.client, m.admin, m.deadline_ms, m.total, m.offset, m.part);
+}
+template <class A>
+static void fields(A& archive, typename A::template Ref<StopDelegated> m) {
+  archive(m.transfer);
+}
+template <class A>
+static void fields(A& archive, typename A::template Ref<LookAtDelegated> m) {
+  archive(m.transfers);
+}
+template <class A>
+static void fields(A& archive, typename A::template Ref<DelegatedEnded::Card> m) {
+  archive(m.name, m.bytes, m.writes);
+}
+template <class A>
+static void fields(A& archive, typename A::template Ref<DelegatedEnded> m) {
+  archive(m.transfer, m.executed_as, m.state, m.unreachable, m.remote_epoch, m.bytes, m.writes,
+          m.path, m.cards, m.error, m.landed, m.landed_truncated);
+}
+template <class A>
+static void fields(A& archive, typename A::template Ref<Delegated> m) {
+  archive(m.executed_as);
+}
+template <class A>
+static void fields(A& archive, typename A::template Ref<StopSeen> m) {
+  archive(m.running);
+}
+template <class A>
+static void fields(A& archive, typename A::template Ref<DelegatedSeen::Progress> m) {
+  archive(m.state, m.bytes, m.total_bytes);
+}
+template <class A>
+static void fields(A& archive, typename A::template Ref<DelegatedSeen> m) {
+  archive(m.transfers);
+}
+template <class A>
+static void fields(A& archive, typename A::template Ref<EndSeen>) {
+  archive();
+}
+template <class A>
 static void fields(A& archive, typename A::template Ref<Message> m) {
   archive(m.version, m.source, m.destination, m.sequence, m.body);
 }
@@ -123,14 +165,15 @@ static void fields(A& archive, typename A::template Ref<Envelope> m) {
 
 std::string_view name_of(const Question& question) {
   static constexpr std::array<std::string_view, std::variant_size_v<Question>> kNames = {
-      "Hello", "Open", "Fin", "Fence", "Revoke", "DrainNode", "Verify"};
+      "Hello",  "Open",     "Fin",           "Fence",           "Revoke",        "DrainNode",
+      "Verify", "Delegate", "StopDelegated", "LookAtDelegated", "DelegatedEnded"};
   return kNames.at(question.index());
 }
 
 std::string_view name_of(const Answer& answer) {
   static constexpr std::array<std::string_view, std::variant_size_v<Answer>> kNames = {
-      "HelloOk", "OpenOk",  "FinOk",      "Fenced",  "AlreadyDone",
-      "Revoked", "Refused", "DrainBegun", "Verified"};
+      "HelloOk",    "OpenOk",   "FinOk",     "Fenced",   "AlreadyDone",   "Revoked", "Refused",
+      "DrainBegun", "Verified", "Delegated", "StopSeen", "DelegatedSeen", "EndSeen"};
   return kNames.at(answer.index());
 }
 

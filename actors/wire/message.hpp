@@ -19,9 +19,10 @@
 namespace penstock {
 
 /// Version of the fabric metadata; nodes one version apart talk at the lower one, others do not
-/// connect. 2: DrainNode, Verify.
-inline constexpr std::uint32_t kWireVersion = 2;
+/// connect. 2: DrainNode, Verify. 3: Delegate and what belongs to it.
+inline constexpr std::uint32_t kWireVersion = 3;
 inline constexpr std::uint32_t kDrainNodeVersion = 2;
+inline constexpr std::uint32_t kDelegateVersion = 3;
 /// Whether nodes that announce these versions work together.
 constexpr bool compatible(std::uint32_t one, std::uint32_t other) {
   return one != 0 && other != 0 && one <= other + 1 && other <= one + 1;
@@ -86,6 +87,8 @@ struct Open {
   std::uint32_t pack_slots = 0;  // staging slots wanted for packed writes; 0: none
   InlineBytes data{};            // a small write as a whole: the answer is AlreadyDone
   bool staged = false;           // everything will go through staging slots
+  TransferId stream = 0;         // of which it is a part, for the notification; 0: of none
+  std::uint32_t part = 0;
 };
 /// Whether staging slots may be lent to it: the owner alone knows whether they have to be.
 inline bool takes_slots(const Open& open) {
@@ -124,6 +127,49 @@ struct Verify {
   std::string region;
   std::uint64_t epoch = 0;
   InlineBytes pages{};  // u64 triples: offset, length, XXH3
+};
+
+// A third-party transfer: its asker's node has another one, the executor, carry it out. From
+// version 3.
+
+/// Part of the request for one transfer, which is to run as the receiver's own: as a client would
+/// send it (docs/protocol.md). Parts come in order, each after the answer to the one before.
+struct Delegate {
+  TransferId transfer = 0;  // the asker's; unique with its incarnation
+  std::string client;       // who wants it: its name in the asker's allow-list, "" without keys
+  bool admin = false;       // the client's role: it may touch what is others'
+  std::uint32_t deadline_ms = 0;  // what is left of it
+  std::uint32_t total = 0;        // bytes of the whole request
+  std::uint32_t offset = 0;       // of this part
+  InlineBytes part{};
+};
+/// The transfer is not wanted any more.
+struct StopDelegated {
+  TransferId transfer = 0;
+};
+/// How far have these come?
+struct LookAtDelegated {
+  std::vector<TransferId> transfers;
+};
+/// By the executor: this one has ended. The values of TransferResult.
+struct DelegatedEnded {
+  struct Card {
+    std::string name;
+    std::uint64_t bytes = 0;
+    std::uint64_t writes = 0;
+  };
+  TransferId transfer = 0;     // the asker's
+  TransferId executed_as = 0;  // the executor's
+  std::uint8_t state = 0;
+  bool unreachable = false;
+  std::uint64_t remote_epoch = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t writes = 0;
+  std::string path;
+  std::vector<Card> cards;
+  Error error;
+  InlineBytes landed{};  // u64 triples
+  bool landed_truncated = false;
 };
 
 // -- answers -------------------------------------------------------------------------------------
@@ -169,9 +215,30 @@ struct Verified {
   std::uint64_t differing = 0;  // the place of the first page that differs, from 1; 0: none does
 };
 
-using Question = std::variant<Hello, Open, Fin, Fence, Revoke, DrainNode, Verify>;
+/// To Delegate: 0 while parts are missing, then the executor's transfer, which is accepted.
+struct Delegated {
+  TransferId executed_as = 0;
+};
+/// To StopDelegated. Not running: it never was and never will be, or has ended and that is told.
+struct StopSeen {
+  bool running = false;
+};
+/// To LookAtDelegated: in the order of the question.
+struct DelegatedSeen {
+  struct Progress {
+    std::string state;  // of those under way; "ended", "unknown"
+    std::uint64_t bytes = 0;
+    std::uint64_t total_bytes = 0;
+  };
+  std::vector<Progress> transfers;
+};
+/// To DelegatedEnded.
+struct EndSeen {};
+
+using Question = std::variant<Hello, Open, Fin, Fence, Revoke, DrainNode, Verify, Delegate,
+                              StopDelegated, LookAtDelegated, DelegatedEnded>;
 using Answer = std::variant<HelloOk, OpenOk, FinOk, Fenced, AlreadyDone, Revoked, Refused,
-                            DrainBegun, Verified>;
+                            DrainBegun, Verified, Delegated, StopSeen, DelegatedSeen, EndSeen>;
 /// "Open", "OpenOk" ...,
 /// for errors and logs.
 std::string_view name_of(const Question& question);

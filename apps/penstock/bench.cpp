@@ -15,6 +15,7 @@
 #include "apps/penstock/page_mover.hpp"
 #include "apps/penstock/progress.hpp"
 #include "apps/penstock/raw_yardstick.hpp"
+#include "apps/penstock/submit_bench.hpp"
 #include "apps/penstock/table.hpp"
 #include "client/cli/quantity.hpp"
 #include "client/cli/usage_error.hpp"
@@ -37,6 +38,9 @@ Every round moves random pages of a region to random places of another, first wi
 then the same pages with the other: Penstock, and a bare libfabric loop with the same provider and
 window. The ratio is the median over the pairs of rounds, so that a machine that changes its speed
 changes both. CPU seconds are those of both ends. Every round is verified.
+
+At the end a client asks for one small transfer after the other, by ZeroMQ and by its ring, and
+waits awake: how long until it is accepted, and until it is done.
 
 With --ladder there is no bare loop: the services start with every optimisation switched off, and
 each step switches one more on.
@@ -210,7 +214,7 @@ class Bench {
 };
 
 void print(const std::vector<BenchRow>& rows, const workload::Latency& small,
-           const workload::Latency& beside_bulk) {
+           const workload::Latency& beside_bulk, const SubmitReport& submit) {
   Table table({"page", "direction", "Gbps", "raw Gbps", "ratio", "min", "max", "writes/s",
                "raw writes/s", "CPU s/GB", "raw CPU s/GB", "verified"});
   for (const auto& row : rows) {
@@ -228,10 +232,12 @@ void print(const std::vector<BenchRow>& rows, const workload::Latency& small,
   for (const auto& [name, latency] : {std::pair("alone", &small), {"beside bulk", &beside_bulk}})
     fmt::print("  {:<12} p50 {:.0f} us, p99 {:.0f} us, max {:.0f} us\n", name, latency->p50,
                latency->p99, latency->max);
+  print_submit(submit);
 }
 
 std::string json_of(const Arguments& arguments, const Plan& plan, const std::vector<BenchRow>& rows,
-                    const workload::Latency& small, const workload::Latency& beside_bulk) {
+                    const workload::Latency& small, const workload::Latency& beside_bulk,
+                    const SubmitReport& submit) {
   nlohmann::json json{{"provider", arguments.provider},
                       {"window_bytes", plan.window_bytes},
                       {"window_operations", arguments.window_operations},
@@ -243,7 +249,8 @@ std::string json_of(const Arguments& arguments, const Plan& plan, const std::vec
                       {"results", nlohmann::json::array()},
                       {"run", arguments.run},
                       {"small", workload::to_json_us(small)},
-                      {"small_beside_bulk", workload::to_json_us(beside_bulk)}};
+                      {"small_beside_bulk", workload::to_json_us(beside_bulk)},
+                      {"submit", to_json(submit)}};
   json["small"]["bytes"] = kSmallBytes;
   for (const auto& row : rows) json["results"].push_back(workload::to_json(row));
   return json.dump();
@@ -298,6 +305,7 @@ void run(const Arguments& arguments, const Globals& globals) {
   std::vector<BenchRow> rows;
   workload::Latency small;
   workload::Latency beside_bulk;
+  SubmitReport submit;
   try {
     Bench bench(cluster, arguments, plan);
     auto combinations = plan.page_bytes.size() * arguments.directions.size();
@@ -310,14 +318,15 @@ void run(const Arguments& arguments, const Globals& globals) {
     }
     small = bench.small(arguments.small_rounds);
     beside_bulk = bench.small_beside_bulk(arguments.small_rounds);
+    submit = bench_submit(cluster, arguments.small_rounds);
   } catch (...) {
     if (!interrupted()) cluster.show_logs();
     throw;
   }
   if (globals.json) {
-    print_json(json_of(arguments, plan, rows, small, beside_bulk));
+    print_json(json_of(arguments, plan, rows, small, beside_bulk, submit));
   } else {
-    print(rows, small, beside_bulk);
+    print(rows, small, beside_bulk, submit);
   }
   if (!std::ranges::all_of(rows, &BenchRow::verified)) {
     throw Exit(ExitCode::kFailed, "pages are not what they should be");

@@ -15,6 +15,7 @@
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <random>
 #include <thread>
 #include <vector>
@@ -58,14 +59,17 @@ struct TrafficArguments {
   double seconds = 0;
   std::uint64_t seed = 1;
   bool until_eof = false;
+  bool mixed = false;
 
   std::uint64_t page_bytes() const { return cli::parse_bytes(page_text); }
   /// Pages of the inbox that one worker of one node writes to.
   std::uint32_t share() const { return 2 * pages; }
+  /// Pages of the outbox that one worker sends.
+  std::uint32_t source_pages() const { return 16 * pages; }
   std::uint64_t inbox_pages() const { return std::uint64_t{slots} * workers * share(); }
   /// What is read back, a share for each worker; the last page is for probes.
   std::uint64_t back_pages() const { return std::uint64_t{workers} * pages + 1; }
-  std::uint64_t outbox_pages() const { return std::uint64_t{workers} * 16 * pages; }
+  std::uint64_t outbox_pages() const { return std::uint64_t{workers} * source_pages(); }
 };
 
 std::int64_t unix_ms() {
@@ -141,6 +145,7 @@ class Traffic {
   void look();
   client::TransferResult move(client::TransferSpec spec);
   void write_and_check(std::uint32_t worker, std::mt19937_64& random);
+  std::uint32_t mixed_pages(std::mt19937_64& random) const;
   std::uint64_t wrong_pages(std::uint32_t worker, const std::vector<std::uint32_t>& sent) const;
   bool over() const { return interrupted() || work_over || SteadyClock::now() >= end_; }
 
@@ -192,31 +197,55 @@ std::uint64_t Traffic::wrong_pages(std::uint32_t worker,
   return wrong;
 }
 
+/// Most transfers of a cluster are small, and a few are all pages.
+std::uint32_t Traffic::mixed_pages(std::mt19937_64& random) const {
+  const auto kind = random() % 100;
+  const std::uint32_t most = kind < 70 ? 4 : kind < 98 ? 64 : arguments_.pages;
+  return kind == 99 ? arguments_.pages
+                    : 1 + static_cast<std::uint32_t>(random() % std::min(most, arguments_.pages));
+}
+
+/// Some are urgent, some tell their owner, some are compared by the services too.
+void mix(client::TransferSpec& spec, std::mt19937_64& random) {
+  if (random() % 4 == 0) spec.lane = client::Lane::kUrgent;
+  if (random() % 4 == 0) spec.notify = "traffic";
+  spec.verify = random() % 8 == 0;
+  spec.weight = 1 + static_cast<std::uint32_t>(random() % 3);
+}
+
+/// `count` different ones of the `size` pages from `first` on, in random order.
+std::vector<std::uint32_t> some_of(std::uint32_t size, std::uint32_t first, std::uint32_t count,
+                                   std::mt19937_64& random) {
+  std::vector<std::uint32_t> pages(size);
+  std::iota(pages.begin(), pages.end(), first);
+  for (std::uint32_t i = 0; i < count; ++i) std::swap(pages[i], pages[i + random() % (size - i)]);
+  pages.resize(count);
+  return pages;
+}
+
 void Traffic::write_and_check(std::uint32_t worker, std::mt19937_64& random) {
   const auto target = view_.pick(random);
   if (!target) return;
   const auto& [node, incarnation] = *target;
-  const auto pages = arguments_.pages;
+  const auto pages = arguments_.mixed ? mixed_pages(random) : arguments_.pages;
   // Random pages of ours to random places of our share of the other's inbox.
-  std::vector<std::uint32_t> from(16 * pages), there(arguments_.share()), back(pages);
-  for (std::uint32_t i = 0; i < from.size(); ++i)
-    from[i] = worker * static_cast<std::uint32_t>(from.size()) + i;
-  const auto base = (arguments_.slot * arguments_.workers + worker) * arguments_.share();
-  for (std::uint32_t i = 0; i < there.size(); ++i) there[i] = base + i;
-  for (std::uint32_t i = 0; i < pages; ++i) back[i] = worker * pages + i;
-  std::ranges::shuffle(from, random);
-  std::ranges::shuffle(there, random);
-  from.resize(pages);
-  there.resize(pages);
+  const auto from =
+      some_of(arguments_.source_pages(), worker * arguments_.source_pages(), pages, random);
+  const auto there =
+      some_of(arguments_.share(),
+              (arguments_.slot * arguments_.workers + worker) * arguments_.share(), pages, random);
+  std::vector<std::uint32_t> back(pages);
+  std::iota(back.begin(), back.end(), worker * arguments_.pages);
 
   client::TransferSpec write;
   write.region = out_.name();
   write.targets = {{node, kInbox}};
   write.layout =
       client::Pages{.page_bytes = page_bytes_, .source_pages = from, .destination_pages = there};
+  if (arguments_.mixed) mix(write, random);
   if (const auto result = move(write); !result.done()) return view_.doubt(node);
 
-  auto* mine = back_.data().data() + std::uint64_t{worker} * pages * page_bytes_;
+  auto* mine = back_.data().data() + std::uint64_t{worker} * arguments_.pages * page_bytes_;
   std::memset(mine, 0x5a, pages * page_bytes_);
   client::TransferSpec read;
   read.direction = client::Direction::kRead;
@@ -224,6 +253,7 @@ void Traffic::write_and_check(std::uint32_t worker, std::mt19937_64& random) {
   read.targets = {{node, kInbox}};
   read.layout =
       client::Pages{.page_bytes = page_bytes_, .source_pages = there, .destination_pages = back};
+  if (arguments_.mixed) mix(read, random);
   if (const auto result = move(read); !result.done()) {
     view_.doubt(node);
     return tally_.checked(pages, TrafficTally::Check::kNotPossible);
@@ -378,6 +408,9 @@ void add_traffic(CLI::App& app, Globals& globals) {
   command->add_option("--pages", arguments->pages, "Pages of a transfer")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
+  command->add_flag("--mixed", arguments->mixed,
+                    "Most transfers of a few pages and some of all; some urgent, some with a "
+                    "notification, some verified");
   command->add_option("--workers", arguments->workers, "Transfers at once")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();

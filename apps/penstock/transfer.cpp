@@ -158,7 +158,8 @@ void add_transfer(CLI::App& app, Globals& globals) {
   auto command = std::make_shared<TransferCommand>();
   auto& arguments = command->arguments;
   auto* transfer = app.add_subcommand("transfer", "Moves memory between two regions");
-  transfer->add_option("region", arguments.region, "Region of the service's own node")->required();
+  transfer->add_option("region", arguments.region, "Region of the service's own node, or of --on")
+      ->required();
   transfer->add_option("--to", arguments.targets, "NODE:REGION, the other side; repeat to scatter")
       ->required()
       ->expected(1)
@@ -178,6 +179,8 @@ void add_transfer(CLI::App& app, Globals& globals) {
   transfer->add_option(
       "--path", arguments.path,
       "auto, staged (through pinned host memory) or gpudirect: that way or an error");
+  transfer->add_option("--on", arguments.on,
+                       "Node that carries it out: REGION is one of its, and the service asks it");
   transfer->add_flag("--verify", arguments.verify,
                      "Done only when both sides have the same digests, page by page");
   transfer->add_flag("--wait,!--no-wait", command->wait,

@@ -26,6 +26,12 @@ std::string size_of(const nlohmann::json& body) {
   return cli::format_bytes(found->get<std::uint64_t>());
 }
 
+/// That of the node that carries it out, where that is another one.
+std::string region_of(const nlohmann::json& body) {
+  return body.contains("on") ? text_of(body, "on") + ":" + text_of(body, "region")
+                             : text_of(body, "region");
+}
+
 void list(const Globals& globals, const TransfersArguments& arguments) {
   auto client = globals.connect();
   auto transfers = client.transfers(arguments.ids, arguments.limit);
@@ -34,7 +40,7 @@ void list(const Globals& globals, const TransfersArguments& arguments) {
   for (const auto& transfer : transfers) {
     auto body = nlohmann::json::parse(transfer.json);
     table.add({std::to_string(transfer.id), transfer.state, text_of(body, "direction"),
-               text_of(body, "region"), text_of(body, "node"), text_of(body, "remote_region"),
+               region_of(body), text_of(body, "node"), text_of(body, "remote_region"),
                size_of(body), transfer.result ? transfer.result->error_code : ""});
     all.push_back(std::move(body));
   }

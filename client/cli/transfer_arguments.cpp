@@ -66,6 +66,7 @@ ParsedTransfer::ParsedTransfer(const TransferArguments& arguments) {
   spec_.packing = packing(arguments.packing);
   spec_.path = path(arguments.path);
   spec_.verify = arguments.verify;
+  spec_.on = arguments.on;
   if (arguments.ranges.empty()) {
     spec_.layout = paged_layout(arguments);
     return;
@@ -125,6 +126,10 @@ std::string to_json(const client::TransferResult& result) {
             {"cards", Json::array()}};
   for (const auto& card : result.cards) {
     json["cards"].push_back({{"name", card.name}, {"bytes", card.bytes}, {"writes", card.writes}});
+  }
+  if (!result.on.empty()) {
+    json["on"] = result.on;
+    if (result.on_as != 0) json["on_as"] = result.on_as;
   }
   if (!result.done()) {
     json["error"] = {{"code", result.error_code}, {"message", result.error_message}};

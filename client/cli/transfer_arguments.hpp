@@ -22,6 +22,7 @@ struct TransferArguments {
   std::string packing;
   std::string path;
   bool verify = false;
+  std::string on;
 
   std::string ranges;             // a file of ranges, or "-"
   std::string pages;              // source pages, a list or a file

@@ -53,6 +53,7 @@ Client::~Client() {
 
 const Options& Client::options() const { return core_->options(); }
 ServiceInfo Client::service() const { return core_->service(); }
+bool Client::has_ring() const { return core_->has_ring(); }
 
 // ---- memory ----
 

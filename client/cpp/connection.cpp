@@ -80,10 +80,16 @@ void Connection::Sockets::tell_messages(const Listener& listener) {
     if (!dealer.recv(message, zmq::recv_flags::dontwait)) return;
     // A reply of a new connection must not be taken for one of the old: first what changed.
     tell_changes(listener);
-    bool single = !message.more();
-    while (message.more() && dealer.recv(message, zmq::recv_flags::dontwait)) {
+    std::size_t frames = 1;
+    std::uint64_t number = 0;
+    for (bool more = message.more(); more; ++frames) {
+      zmq::message_t frame;
+      if (!dealer.recv(frame, zmq::recv_flags::dontwait)) break;
+      more = frame.more();
+      if (frame.size() == sizeof number) std::memcpy(&number, frame.data(), sizeof number);
     }
-    if (single) listener.message({message.data<std::uint8_t>(), message.size()});
+    if (frames == 1 || (frames == 2 && number != 0))
+      listener.message({message.data<std::uint8_t>(), message.size()}, number);
   }
 }
 
@@ -129,11 +135,16 @@ Connection::Connection(const std::string& endpoint, const std::string& identity,
 
 Connection::~Connection() { zmq_socket_monitor(sockets_->dealer.handle(), nullptr, 0); }
 
-bool Connection::send(const Message& message) {
+bool Connection::send(const Message& message, std::uint64_t number) {
+  using zmq::send_flags;
   auto& dealer = sockets_->dealer;
   const auto try_send = [&] {
-    return dealer.send(zmq::buffer(message.data(), message.size()), zmq::send_flags::dontwait)
-        .has_value();
+    if (number == 0)
+      return dealer.send(zmq::buffer(message.data(), message.size()), send_flags::dontwait)
+          .has_value();
+    return dealer.send(zmq::buffer(message.data(), message.size()),
+                       send_flags::dontwait | send_flags::sndmore) &&
+           dealer.send(zmq::buffer(&number, sizeof number), send_flags::dontwait);
   };
   if (try_send()) return true;
   // A busy socket takes notice of a new connection up to a millisecond after the monitor told us of
@@ -142,18 +153,23 @@ bool Connection::send(const Message& message) {
   return try_send();
 }
 
-void Connection::poll(std::chrono::milliseconds timeout, const Listener& listener) {
-  std::array<zmq::pollitem_t, 3> items{{{sockets_->dealer.handle(), 0, ZMQ_POLLIN, 0},
+bool Connection::wait(std::chrono::milliseconds timeout, int also) {
+  std::array<zmq::pollitem_t, 4> items{{{sockets_->dealer.handle(), 0, ZMQ_POLLIN, 0},
                                         {sockets_->monitor.handle(), 0, ZMQ_POLLIN, 0},
-                                        {nullptr, sockets_->wake_fd, ZMQ_POLLIN, 0}}};
+                                        {nullptr, sockets_->wake_fd, ZMQ_POLLIN, 0},
+                                        {nullptr, also, ZMQ_POLLIN, 0}}};
   try {
-    zmq::poll(items.data(), items.size(), timeout);
+    zmq::poll(items.data(), items.size() - (also < 0 ? 1 : 0), timeout);
   } catch (const zmq::error_t& problem) {
     if (problem.num() != EINTR) throw;
-    return;
+    return false;
   }
   std::uint64_t count = 0;
   if (items[2].revents != 0 && ::read(sockets_->wake_fd, &count, sizeof count) < 0) count = 0;
+  return items[3].revents != 0;
+}
+
+void Connection::tell(const Listener& listener) {
   sockets_->tell_changes(listener);
   sockets_->tell_messages(listener);
 }

@@ -1,5 +1,5 @@
 // The DEALER socket to one service: messages out, messages in, and word of each new connection. For
-// one thread, except wake(). Not installed.
+// one thread at a time, except wake(), and wait() is always the same one's. Not installed.
 #pragma once
 
 #include <chrono>
@@ -19,7 +19,8 @@ class Connection {
     /// A connection stands (the first, or again after a loss).
     std::function<void()> connected;
     std::function<void()> disconnected;
-    std::function<void(std::span<const std::uint8_t>)> message;
+    /// `number`: its place among those of the client's ring; 0: it has none.
+    std::function<void(std::span<const std::uint8_t>, std::uint64_t number)> message;
     /// The service does not let us in; it is tried again.
     std::function<void(const std::string& why)> refused{};
   };
@@ -30,10 +31,13 @@ class Connection {
   ~Connection();
 
   /// Never blocks. False when no connection stands: nothing is kept for the next one.
-  bool send(const Message& message);
-  /// Waits for wake(), a message or a change of the connection, at most `timeout`; tells what came.
-  void poll(std::chrono::milliseconds timeout, const Listener& listener);
-  /// Ends a running or the next poll(). Any thread.
+  bool send(const Message& message, std::uint64_t number = 0);
+  /// Waits for wake(), a message, a change of the connection or `also` (a descriptor; -1: none), at
+  /// most `timeout`. Whether `also` is readable.
+  bool wait(std::chrono::milliseconds timeout, int also);
+  /// Tells what came.
+  void tell(const Listener& listener);
+  /// Ends a running or the next wait(). Any thread.
   void wake();
 
  private:

@@ -13,13 +13,8 @@ using namespace std::chrono_literals;
 constexpr auto kAskAfter = 1s;
 constexpr std::size_t kAskLimit = 1000;
 
-std::string random_identity() {
-  std::random_device random;
-  return "client-" + std::to_string(random()) + "-" + std::to_string(random());
-}
-
 Options checked(Options options) {
-  if (options.identity.empty()) options.identity = random_identity();
+  if (options.identity.empty()) options.identity = random_name("client");
   if (options.identity.size() > 255 || options.identity[0] == '\0') {
     throw Error("INVALID_ARGUMENT",
                 "an identity has 1 to 255 bytes and does not start with a zero byte");
@@ -29,12 +24,23 @@ Options checked(Options options) {
 
 /// What may be asked again without harm, when the connection was lost before the answer.
 bool repeatable(const std::string& operation) {
-  constexpr std::array<std::string_view, 9> kRepeatable{
-      "hello", "regions", "nodes", "status", "transfers", "cancel", "digest", "fill", "keep"};
+  constexpr std::array<std::string_view, 10> kRepeatable{"hello",     "regions", "nodes",  "status",
+                                                         "transfers", "cancel",  "digest", "fill",
+                                                         "keep",      "close"};
   return std::ranges::find(kRepeatable, operation) != kRepeatable.end();
 }
 
+/// What is answered with the ids of transfers, by on_accepted().
+bool starts_transfers(const std::string& operation) {
+  return operation == "transfer" || operation == "stream" || operation == "append";
+}
+
 }  // namespace
+
+std::string random_name(const std::string& prefix) {
+  std::random_device random;
+  return prefix + "-" + std::to_string(random()) + "-" + std::to_string(random());
+}
 
 Core::Core(Options options)
     : options_(std::move(options)),
@@ -102,6 +108,7 @@ Error Core::no_answer(const Request& request) const {
 // ---- asking ----
 
 void Core::post(Request request) {
+  if (send_at_once(request)) return;
   {
     std::lock_guard lock(mutex_);
     if (!closing_) {
@@ -124,6 +131,7 @@ Json Core::call(const std::string& operation, Json fields, std::uint32_t timeout
   request.message = encode_request(request.id, operation, std::move(fields));
   auto outcome = answered->get_future();
   post(std::move(request));
+  spin_until([&outcome] { return outcome.wait_for(0s) == std::future_status::ready; });
   auto answer = outcome.get();  // ends by the request's deadline or by close()
   if (auto* error = std::get_if<Error>(&answer)) throw *error;
   return std::get<Json>(std::move(answer));
@@ -152,6 +160,52 @@ std::vector<std::shared_ptr<TransferState>> Core::submit(const std::vector<Trans
   request.message = encode_transfer(request.id, specs);
   post(std::move(request));
   return states;
+}
+
+std::shared_ptr<TransferState> Core::start_transfer(
+    const std::string& operation, const std::function<Message(std::uint64_t id)>& encode,
+    bool may_have_ended) {
+  auto state = std::make_shared<TransferState>();
+  Request request{.id = next_id(),
+                  .operation = operation,
+                  .timeout_ms = options_.timeout_ms,
+                  .repeatable = true,
+                  .done = [this, state, may_have_ended](const Outcome& outcome) {
+                    on_accepted({state}, may_have_ended, outcome);
+                  }};
+  request.message = encode(request.id);
+  post(std::move(request));
+  return state;
+}
+
+void Core::close_stream(std::uint64_t id, std::uint32_t parts,
+                        const std::shared_ptr<TransferState>& whole) {
+  // An expired stream refuses it with the code that we have for no answer, but sooner.
+  const auto again_from = Clock::now() + std::chrono::milliseconds(timeout_ms());
+  auto done = [this, id, parts, whole, again_from](const Outcome& outcome) {
+    const auto* error = std::get_if<Error>(&outcome);
+    if (error == nullptr || whole->has_ended()) return;
+    const auto& code = error->code();
+    if (code == "NOT_FOUND" || code == "CANCELLED") return;  // it, or this client, is gone
+    const bool again = code == "DEADLINE_EXCEEDED" && Clock::now() >= again_from;
+    // Not here: whoever learned this may have the turn.
+    do_on_own_thread([this, id, parts, whole, again] {
+      if (again) return close_stream(id, parts, whole);
+      tell("cancel", {{"ids", packed(std::span<const std::uint64_t>({id}))}});
+    });
+  };
+  tell("close", {{"stream", id}, {"parts", parts}}, std::move(done));
+}
+
+void Core::tell(const std::string& operation, Json fields,
+                std::function<void(const Outcome&)> done) {
+  Request request{.id = next_id(),
+                  .operation = operation,
+                  .timeout_ms = options_.timeout_ms,
+                  .repeatable = repeatable(operation),
+                  .done = std::move(done)};
+  request.message = encode_request(request.id, operation, std::move(fields));
+  post(std::move(request));
 }
 
 std::shared_ptr<SubscriptionState> Core::subscribe(const std::vector<std::string>& topics,
@@ -199,17 +253,32 @@ void Core::run() {
   const Connection::Listener listener{
       .connected = [this] { on_connected(); },
       .disconnected = [this] { on_disconnected(); },
-      .message = [this](std::span<const std::uint8_t> message) { on_message(message); },
+      .message =
+          [this](std::span<const std::uint8_t> message, std::uint64_t number) {
+            if (ring_ && number != 0) return ring_->came_by_socket(number, message);
+            if (!message.empty())
+              on_message(message);  // an empty one is about a ring that has ended
+          },
       .refused = [this](const std::string& why) { on_refused(why); }};
   for (;;) {
+    std::unique_lock turn(turn_);
+    do_what_was_left();
     take_posted();
+    send_unsent();
     {
       std::lock_guard lock(mutex_);
       if (closing_) break;
     }
-    connection_.poll(until_next_deadline(), listener);
+    const auto patience = prepare_to_wait();
+    const int bell = ring_ ? ring_->fd() : -1;
+    turn.unlock();
+    const bool bell_rang = connection_.wait(patience, bell);
+    turn.lock();
+    connection_.tell(listener);
+    after_wait(bell_rang);
     check_time();
   }
+  const std::lock_guard turn(turn_);
   end_everything();
 }
 
@@ -222,16 +291,23 @@ void Core::take_posted() {
   for (auto& request : posted) add(std::move(request));
 }
 
+void Core::begin(const Request& request) {
+  if (starts_transfers(request.operation)) waiting_.request_sent();
+}
+
+void Core::note_sent(Request& request) {
+  request.sent = true;
+  if (!request.repeatable) request.message = {};  // page lists can be large
+}
+
 void Core::add(Request request) {
-  if (request.operation == "transfer") waiting_.request_sent();
+  begin(request);
   auto& added = pending_.add(std::move(request), Clock::now());
   if (greeted_) send(added);
 }
 
 void Core::send(Request& request) {
-  if (!connection_.send(request.message)) return;  // on_connected() comes, then it is sent
-  request.sent = true;
-  if (!request.repeatable) request.message = {};  // page lists can be large
+  if (transmit(request.message)) note_sent(request);  // else on_connected() comes, then it is sent
 }
 
 void Core::ask(const std::string& operation, Json fields,
@@ -283,7 +359,9 @@ void Core::on_event(const Json& body) {
   }
   if (subscriptions.empty()) return;
   event.json = to_text(body);
-  for (auto& subscription : subscriptions) subscription->deliver(event);
+  do_on_own_thread([subscriptions = std::move(subscriptions), event = std::move(event)] {
+    for (const auto& subscription : subscriptions) subscription->deliver(event);
+  });
 }
 
 // ---- a connection, the first or another ----
@@ -292,12 +370,15 @@ void Core::on_connected() {
   connected_ = true;
   ++connections_;
   asking_ = false;
+  drop_ring();
+  ring_failed_ = false;
   say_hello();
 }
 
 void Core::on_disconnected() {
   connected_ = false;
   greeted_ = false;
+  drop_ring();
 }
 
 /// Before the first hello that is the end of it; later it may be let in again.
@@ -321,7 +402,10 @@ void Core::on_hello(std::uint64_t connection, const Outcome& outcome) {
   if (connection != connections_ || !connected_) return;
   auto result = outcome;
   try {
-    if (auto* hello = std::get_if<Json>(&outcome)) resume(read_service(*hello));
+    if (auto* hello = std::get_if<Json>(&outcome)) {
+      wants_ring_ = may_have_ring(*hello);
+      resume(read_service(*hello));
+    }
   } catch (const Error& error) {
     result = error;
   }
@@ -363,10 +447,19 @@ void Core::go_on() {
 
 /// A service that knows no leases refuses it, and that is that.
 void Core::renew_lease() {
-  if (options_.lease_ms == 0 || !greeted_) return;
-  next_renewal_ = Clock::now() + std::chrono::milliseconds(options_.lease_ms) / 3;
-  ask("hello", {{"client", options_.client}, {"lease_ms", options_.lease_ms}},
-      [](const Outcome&) {});
+  if (!greeted_ || (options_.lease_ms == 0 && !wants_ring_)) return;
+  Json fields{{"client", options_.client}};
+  if (options_.lease_ms != 0) {
+    next_renewal_ = Clock::now() + std::chrono::milliseconds(options_.lease_ms) / 3;
+    fields["lease_ms"] = options_.lease_ms;
+  }
+  if (!std::exchange(wants_ring_, false))
+    return ask("hello", std::move(fields), [](const Outcome&) {});
+  fields["ring"] = kRingVersion;
+  ask("hello", std::move(fields), [this, connection = connections_](const Outcome& outcome) {
+    if (connection != connections_ || !connected_) return;
+    if (const auto* hello = std::get_if<Json>(&outcome)) take_ring(*hello);
+  });
 }
 
 void Core::subscribe_again() {
@@ -471,11 +564,18 @@ void Core::check_time() {
 }
 
 void Core::end_everything() {
+  do_what_was_left();
   take_posted();
+  drop_ring();
   Error closed("CANCELLED", "the client was closed before the answer");
   for (auto& request : pending_.take_all()) request.done(closed);
   waiting_.lose_before(UINT64_MAX,
                        Error("CANCELLED", "the client was closed; the transfer goes on"));
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+  }
+  do_what_was_left();
 }
 
 }  // namespace penstock::client

@@ -13,11 +13,15 @@
 #include "client/cpp/pending_requests.hpp"
 #include "client/cpp/penstock.hpp"
 #include "client/cpp/region_state.hpp"
+#include "client/cpp/ring.hpp"
 #include "client/cpp/subscription.hpp"
 #include "client/cpp/transfer_state.hpp"
 #include "client/cpp/wire.hpp"
 
 namespace penstock::client {
+
+/// Not to be guessed, and never the same twice.
+std::string random_name(const std::string& prefix);
 
 class Core : public std::enable_shared_from_this<Core> {
  public:
@@ -30,6 +34,23 @@ class Core : public std::enable_shared_from_this<Core> {
   std::uint32_t timeout_ms() const { return options_.timeout_ms; }
   ServiceInfo service() const;
   bool on_own_thread() const { return std::this_thread::get_id() == thread_id_.load(); }
+  bool has_ring() const { return has_ring_; }
+  /// Looks for answers in the ring until `ready()`, for Options::spin_us at most; where there is no
+  /// ring not at all. What else comes meanwhile is dealt with as well.
+  template <class Ready>
+  void spin_until(const Ready& ready) {
+    if (!spin_begin()) return;
+    struct HandBack {
+      Core& core;
+      ~HandBack() { core.spin_end(); }
+    } hand_back{*this};
+    const auto end = Clock::now() + std::chrono::microseconds(options_.spin_us);
+    while (!ready() && spin_once() && Clock::now() < end) {
+    }
+  }
+  /// Callbacks of the user's run there, whoever learned what they are called for; here, when that
+  /// thread has ended.
+  void do_on_own_thread(std::function<void()> work);
   /// Throws Error INVALID_ARGUMENT on the client's thread.
   void refuse_on_own_thread(const char* what) const;
 
@@ -37,6 +58,20 @@ class Core : public std::enable_shared_from_this<Core> {
   Json call(const std::string& operation, Json fields, std::uint32_t timeout_ms = 0);
   /// One handle state per target. Throws Error INVALID_ARGUMENT; refusals are results.
   std::vector<std::shared_ptr<TransferState>> submit(const std::vector<TransferSpec>& specs);
+  /// A request of which the reply has the id of one transfer: asked twice, it is the same one.
+  /// `encode` is called at once, and may throw. `may_have_ended`: long ago, so that it is asked
+  /// for.
+  std::shared_ptr<TransferState> start_transfer(
+      const std::string& operation, const std::function<Message(std::uint64_t id)>& encode,
+      bool may_have_ended = false);
+  /// Asks until the service answers, or the stream has ended; one that it does not close is
+  /// cancelled.
+  void close_stream(std::uint64_t id, std::uint32_t parts,
+                    const std::shared_ptr<TransferState>& whole);
+  /// Asks, and does not wait for the answer.
+  void tell(
+      const std::string& operation, Json fields,
+      std::function<void(const Outcome&)> done = [](const Outcome&) {});
   /// Waits until the service has taken the subscription; throws Error.
   std::shared_ptr<SubscriptionState> subscribe(const std::vector<std::string>& topics,
                                                EventCallback callback,
@@ -55,9 +90,25 @@ class Core : public std::enable_shared_from_this<Core> {
   void post(Request request);
   void start_from_now(SubscriptionState& subscription, const Json& reply);
   Error no_answer(const Request& request) const;
+  bool send_at_once(Request& request);
+  bool spin_begin();
+  bool spin_once();
+  void spin_end();
 
-  // ---- the client's thread ----
+  // ---- whoever has the turn: the client's thread, or one that asks or waits by the ring ----
   void run();
+  void begin(const Request& request);
+  static void note_sent(Request& request);
+  bool may_have_ring(const Json& hello) const;
+  void take_ring(const Json& hello);
+  void drop_ring();
+  void on_ring_ended();
+  bool transmit(const Message& message);
+  void send_unsent();
+  std::size_t receive_by_ring(std::size_t most);
+  std::chrono::milliseconds prepare_to_wait();
+  void after_wait(bool bell_rang);
+  void do_what_was_left();
   void take_posted();
   void add(Request request);
   void send(Request& request);
@@ -94,11 +145,13 @@ class Core : public std::enable_shared_from_this<Core> {
   Connection connection_;
   std::atomic<std::uint64_t> last_id_{0};
   std::atomic<bool> connected_{false};
+  std::atomic<bool> has_ring_{false};
   std::atomic<std::thread::id> thread_id_{};
   std::thread thread_;
 
   mutable std::mutex mutex_;
   bool closing_ = false;
+  bool closed_ = false;  // the client's thread takes no more to do
   std::vector<Request> posted_;
   ServiceInfo service_;
   std::function<void(const Outcome&)> first_hello_;
@@ -106,7 +159,18 @@ class Core : public std::enable_shared_from_this<Core> {
   std::uint64_t last_sequence_ = 0;
   std::vector<std::shared_ptr<RegionState>> regions_;
 
-  // ---- the client's thread only ----
+  std::vector<std::function<void()>> to_do_;  // callbacks of the user's
+
+  // ---- of whoever has the turn; of the connection only the client's thread sends and receives
+  // ----
+  std::mutex turn_;  // before mutex_
+  std::unique_ptr<Ring> ring_;
+  bool wants_ring_ = false;   // to be asked for with the next hello
+  bool ring_failed_ = false;  // on this connection
+  bool unsent_ = false;       // some requests found no room in the ring, or are too long for it
+  bool waits_ = false;        // the client's thread, for something to come
+  Clock::time_point wakes_at_ = Clock::now();
+  std::atomic<std::size_t> spinners_{0};
   PendingRequests pending_;
   WaitingTransfers waiting_;
   std::uint64_t connections_ = 0;  // so far

@@ -4,6 +4,9 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
+
+#include "transport/ring/shared_ring.hpp"
 
 namespace penstock::client {
 
@@ -12,5 +15,7 @@ namespace penstock::client {
 std::uint64_t give_descriptor(const std::string& socket_path, int fd);
 /// Fetches what a reply names by `token`; the caller closes it. Throws as above, and NOT_FOUND.
 int take_descriptor(const std::string& socket_path, std::uint64_t token);
+/// The same for several that were handed out together.
+std::vector<RingDescriptor> take_descriptors(const std::string& socket_path, std::uint64_t token);
 
 }  // namespace penstock::client

@@ -19,7 +19,9 @@ struct Notification {
   std::uint64_t transfer = 0;  // its id there
   std::string region;          // the region here
   std::uint64_t bytes = 0;
-  std::string data;  // as given in TransferSpec::notify
+  std::string data;          // as given in TransferSpec::notify
+  std::uint64_t stream = 0;  // there, of which the transfer is a part; 0: of none
+  std::uint32_t part = 0;
 };
 
 struct MemberChange {

@@ -31,6 +31,7 @@
 #include "event.hpp"
 #include "layout.hpp"
 #include "region.hpp"
+#include "stream.hpp"
 #include "trace.hpp"
 #include "transfer.hpp"
 
@@ -74,6 +75,12 @@ struct Options {
   /// with Error DENIED.
   std::string key_file{};
   std::string server_key{};
+  /// A service on the same machine is asked by a ring in shared memory, where it offers one; else,
+  /// and for long messages, by ZeroMQ.
+  bool ring = true;
+  /// A call that waits for an answer by the ring looks for it so long itself before it sleeps: an
+  /// answer comes a few microseconds after its question then. It takes a core meanwhile. 0: no.
+  std::uint32_t spin_us = 0;
 };
 
 struct NodeInfo {
@@ -109,6 +116,8 @@ class Client {
   const Options& options() const;
   /// As told by the latest hello.
   ServiceInfo service() const;
+  /// Requests go by a ring now.
+  bool has_ring() const;
 
   // ---- memory ----
 
@@ -177,6 +186,9 @@ class Client {
   /// what can be seen here (INVALID_ARGUMENT). May be called from callbacks.
   Transfer submit(const TransferSpec& spec);
   std::vector<Transfer> submit(const std::vector<TransferSpec>& specs);
+
+  /// Opens a transfer that stays open (stream.hpp). Waits for the acceptance; throws Error.
+  Stream stream(const StreamSpec& spec);
 
   /// Asks the service to stop these; unknown ids and ended transfers are not an error.
   void cancel(const std::vector<std::uint64_t>& ids);

@@ -1,5 +1,7 @@
 #include "client/cpp/transfer.hpp"
 
+#include <algorithm>
+
 #include "client/cpp/core.hpp"
 
 namespace penstock::client {
@@ -26,6 +28,7 @@ std::uint64_t Transfer::id() const {
   // On the client's own thread waiting would be for itself; elsewhere the request's own deadline
   // ends the wait, and the limit here is only a second fence.
   auto limit = std::chrono::milliseconds(core_->on_own_thread() ? 0 : 60000 + core_->timeout_ms());
+  core_->spin_until([this] { return state_->id_is_known(); });
   if (auto id = state_->id_within(limit)) return *id;
   throw Error("INVALID_ARGUMENT",
               "the transfer is not accepted yet, and a callback may not wait for its id");
@@ -39,11 +42,14 @@ bool Transfer::ended() const {
 
 TransferResult Transfer::wait() const {
   if (!ended()) core_->refuse_on_own_thread("Transfer::wait");
+  core_->spin_until([this] { return state_->has_ended(); });
   return future().get();
 }
 
 std::optional<TransferResult> Transfer::wait_for(std::chrono::milliseconds timeout) const {
   if (!ended()) core_->refuse_on_own_thread("Transfer::wait_for");
+  const auto until = Clock::now() + std::min<Clock::duration>(timeout, std::chrono::hours(1));
+  core_->spin_until([&] { return state_->has_ended() || Clock::now() >= until; });
   auto result = future();
   if (result.wait_for(timeout) != std::future_status::ready) return std::nullopt;
   return result.get();
@@ -54,7 +60,10 @@ void Transfer::cancel() const {
 }
 
 void Transfer::on_done(std::function<void(const TransferResult&)> callback) const {
-  state_->on_done(std::move(callback));
+  if (state_->has_ended()) return callback(state_->future().get());
+  state_->on_done([core = core_.get(), callback = std::move(callback)](const TransferResult& how) {
+    core->do_on_own_thread([callback, how] { callback(how); });
+  });
 }
 
 std::vector<TransferResult> wait_all(const std::vector<Transfer>& transfers) {

@@ -47,6 +47,9 @@ struct TransferSpec {
   std::string path{};  // "" or "auto"; "staged" or "gpudirect": that way or an error
   /// Done only when the digests of both sides are equal, page by page; costs a read of each side.
   bool verify = false;
+  /// The node that carries it out, "": the service's own. `region` is then one of that node's, and
+  /// a target's node "" is that node.
+  std::string on{};
 };
 
 /// How a transfer ended.
@@ -84,6 +87,12 @@ struct TransferResult {
   std::string error_message;
   std::vector<Range> landed;  // when it did not finish: what had landed
   bool landed_truncated = false;
+  std::uint64_t stream = 0;  // of a part: the stream's id; `part` is its number
+  std::uint32_t part = 0;
+  std::string on;           // the node that carried it out, "": the service's own
+  std::uint64_t on_as = 0;  // the transfer's id there, once it is known
+  std::uint32_t parts = 0;  // of a stream: appended, and of them done
+  std::uint32_t parts_done = 0;
 
   bool done() const { return state == State::kDone; }
 };

@@ -15,8 +15,9 @@ void TransferState::end(TransferResult result) {
   std::vector<std::function<void(const TransferResult&)>> callbacks;
   {
     std::lock_guard lock(mutex_);
-    if (std::exchange(ended_, true)) return;
+    if (ended_) return;
     promise_.set_value(std::move(result));
+    ended_ = true;
     callbacks.swap(callbacks_);
     known_.notify_all();
   }

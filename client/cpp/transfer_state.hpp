@@ -2,6 +2,7 @@
 // installed.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -29,13 +30,15 @@ struct TransferState {
   std::optional<std::uint64_t> id_within(std::chrono::milliseconds timeout);
   std::shared_future<TransferResult> future() const { return future_; }
   void on_done(std::function<void(const TransferResult&)> callback);
+  bool id_is_known() const { return accepted_ || ended_; }
+  bool has_ended() const { return ended_; }
 
  private:
   std::mutex mutex_;
   std::condition_variable known_;
   std::uint64_t id_ = 0;
-  bool accepted_ = false;
-  bool ended_ = false;
+  std::atomic<bool> accepted_{false};
+  std::atomic<bool> ended_{false};
   std::promise<TransferResult> promise_;
   std::shared_future<TransferResult> future_ = promise_.get_future().share();
   std::vector<std::function<void(const TransferResult&)>> callbacks_;

@@ -84,6 +84,8 @@ Notification read_notification(const Json& body) {
   notification.region = value_of<std::string>(body, "region", "");
   notification.bytes = value_of<std::uint64_t>(body, "bytes", 0);
   notification.data = text_or_bytes(body, "data");
+  notification.stream = value_of<std::uint64_t>(body, "stream", 0);
+  notification.part = value_of<std::uint32_t>(body, "part", 0);
   return notification;
 }
 
@@ -192,21 +194,28 @@ void write_layout(Writer& out, const Strided& layout) {
   write_lists(out, layout);
 }
 
+void write_target(Writer& out, const Target& target) {
+  out.map(target.epoch != 0 ? 3 : 2);
+  out.field("node", target.node);
+  out.field("region", target.region);
+  if (target.epoch != 0) out.field("epoch", target.epoch);
+}
+
 void write_targets(Writer& out, const std::vector<Target>& targets) {
   out.text("targets");
   out.array(static_cast<std::uint32_t>(targets.size()));
-  for (const auto& target : targets) {
-    out.map(target.epoch != 0 ? 3 : 2);
-    out.field("node", target.node);
-    out.field("region", target.region);
-    if (target.epoch != 0) out.field("epoch", target.epoch);
-  }
+  for (const auto& target : targets) write_target(out, target);
+}
+
+void write_bytes(Writer& out, std::string_view key, const std::string& bytes) {
+  if (!bytes.empty()) out.list(key, std::span<const char>(bytes));
 }
 
 void write_spec(Writer& out, const TransferSpec& spec) {
   auto optional_fields = (spec.deadline_ms != 0) + !spec.key.empty() + !spec.notify.empty() +
                          (spec.packing != Packing::kAuto) + !spec.path.empty() +
-                         !spec.start_after.empty() + !spec.record_event.empty() + spec.verify;
+                         !spec.start_after.empty() + !spec.record_event.empty() + spec.verify +
+                         !spec.on.empty();
   out.map(6 + static_cast<std::uint32_t>(optional_fields));
   out.field("direction", spec.direction == Direction::kWrite ? "write" : "read");
   out.field("region", spec.region);
@@ -221,6 +230,7 @@ void write_spec(Writer& out, const TransferSpec& spec) {
     out.field("packing", spec.packing == Packing::kAlways ? "always" : "never");
   if (!spec.path.empty()) out.field("path", spec.path);
   if (spec.verify) out.flag("verify");
+  if (!spec.on.empty()) out.field("on", spec.on);
   if (!spec.start_after.empty()) out.list("start_after", std::span<const char>(spec.start_after));
   if (!spec.record_event.empty())
     out.list("record_event", std::span<const char>(spec.record_event));
@@ -285,6 +295,48 @@ Message encode_transfer(std::uint64_t id, const std::vector<TransferSpec>& specs
   return out.take();
 }
 
+Message encode_stream(std::uint64_t id, const StreamSpec& spec) {
+  Writer out(512 + spec.notify.size());
+  auto optional_fields = (spec.deadline_ms != 0) + !spec.key.empty() + !spec.notify.empty() +
+                         (spec.packing != Packing::kAuto) + !spec.path.empty() + spec.verify;
+  out.map(8 + static_cast<std::uint32_t>(optional_fields));
+  out.field("v", kProtocolVersion);
+  out.field("id", id);
+  out.field("op", "stream");
+  out.field("direction", spec.direction == Direction::kWrite ? "write" : "read");
+  out.field("region", spec.region);
+  out.text("target");
+  write_target(out, spec.target);
+  out.field("lane", spec.lane == Lane::kUrgent ? "urgent" : "bulk");
+  out.field("weight", spec.weight);
+  if (spec.deadline_ms != 0) out.field("deadline_ms", spec.deadline_ms);
+  if (!spec.key.empty()) out.field("key", spec.key);
+  if (spec.packing != Packing::kAuto)
+    out.field("packing", spec.packing == Packing::kAlways ? "always" : "never");
+  if (!spec.path.empty()) out.field("path", spec.path);
+  if (spec.verify) out.flag("verify");
+  write_bytes(out, "notify", spec.notify);
+  return out.take();
+}
+
+Message encode_append(std::uint64_t id, std::uint64_t stream, std::uint32_t number,
+                      const Part& part) {
+  Writer out(512 + part.notify.size() + std::visit(ListBytes{}, part.layout));
+  out.map(6 + static_cast<std::uint32_t>(!part.notify.empty() + !part.start_after.empty() +
+                                         !part.record_event.empty()));
+  out.field("v", kProtocolVersion);
+  out.field("id", id);
+  out.field("op", "append");
+  out.field("stream", stream);
+  out.field("part", number);
+  out.text("layout");
+  std::visit([&](const auto& layout) { write_layout(out, layout); }, part.layout);
+  write_bytes(out, "notify", part.notify);
+  write_bytes(out, "start_after", part.start_after);
+  write_bytes(out, "record_event", part.record_event);
+  return out.take();
+}
+
 std::vector<std::uint64_t> unpacked_u64(const Json& list) {
   if (!list.is_binary()) {
     try {
@@ -344,6 +396,12 @@ TransferResult read_transfer_result(const Json& body) {
     result.error_message = value_of<std::string>(error, "message", "");
     result.landed = read_landed(body);
     result.landed_truncated = value_of<bool>(body, "landed_truncated", false);
+    result.on = value_of<std::string>(body, "on", "");
+    result.on_as = value_of<std::uint64_t>(body, "on_as", 0);
+    result.stream = value_of<std::uint64_t>(body, "stream", 0);
+    result.part = value_of<std::uint32_t>(body, "part", 0);
+    result.parts = value_of<std::uint32_t>(body, "parts", 0);
+    result.parts_done = value_of<std::uint32_t>(body, "parts_done", 0);
     return result;
   });
 }

@@ -26,6 +26,10 @@ Message encode_request(std::uint64_t id, std::string_view operation, Json fields
 /// different length.
 Message encode_transfer(std::uint64_t id, const std::vector<TransferSpec>& specs);
 
+Message encode_stream(std::uint64_t id, const StreamSpec& spec);
+Message encode_append(std::uint64_t id, std::uint64_t stream, std::uint32_t number,
+                      const Part& part);
+
 /// A list of T as BIN.
 template <class T>
 Json packed(std::span<const T> values) {

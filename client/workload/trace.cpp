@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -16,13 +17,14 @@ using Json = nlohmann::json;
 
 // Far above the longest request of any model; keeps a file that is no trace from filling memory.
 constexpr std::size_t kMaxLineBytes = 4 << 20;
+constexpr std::size_t kFirstBufferBytes = 16 << 10;
 constexpr std::uint64_t kMaxTokens = 1ULL << 40;
 constexpr std::uint64_t kMaxTimestampMs = 1ULL << 50;
 
 }  // namespace
 
 TraceReader::TraceReader(std::istream& input, std::string name)
-    : input_(input), name_(std::move(name)), buffer_(kMaxLineBytes + 1) {}
+    : input_(input), name_(std::move(name)), buffer_(kFirstBufferBytes) {}
 
 void TraceReader::refuse(const std::string& what) const {
   throw TraceError(fmt::format("{}:{}: {}", name_, line_, what));
@@ -30,16 +32,23 @@ void TraceReader::refuse(const std::string& what) const {
 
 bool TraceReader::read_line() {
   ++line_;
-  input_.getline(buffer_.data(), static_cast<std::streamsize>(buffer_.size()));
-  if (input_.bad()) refuse("the file cannot be read further");
-  auto count = static_cast<std::size_t>(input_.gcount());
-  if (input_.eof()) {
-    length_ = count;
-    return count > 0;
+  length_ = 0;
+  for (;;) {
+    // The last byte of the room is for the 0 that getline writes.
+    input_.getline(buffer_.data() + length_,
+                   static_cast<std::streamsize>(buffer_.size() - length_));
+    if (input_.bad()) refuse("the file cannot be read further");
+    length_ += static_cast<std::size_t>(input_.gcount());
+    if (input_.eof()) return length_ > 0;
+    if (!input_.fail()) {
+      --length_;  // the newline was counted
+      return true;
+    }
+    if (length_ >= kMaxLineBytes)
+      refuse(fmt::format("the line is longer than {} bytes", kMaxLineBytes));
+    buffer_.resize(std::min(2 * buffer_.size(), kMaxLineBytes + 1));
+    input_.clear();
   }
-  if (input_.fail()) refuse(fmt::format("the line is longer than {} bytes", kMaxLineBytes));
-  length_ = count - 1;  // the newline was counted
-  return true;
 }
 
 std::optional<TraceRequest> TraceReader::next() {
@@ -57,6 +66,8 @@ TraceRequest TraceReader::decode() {
     json = Json::parse(buffer_.data(), buffer_.data() + length_);
   } catch (const Json::parse_error& error) {
     refuse(fmt::format("no JSON at byte {}; each line is one JSON object", error.byte));
+  } catch (const Json::exception&) {  // a number that no double holds
+    refuse("it holds a number that is out of range; each line is one JSON object");
   }
   if (!json.is_object()) {
     refuse(fmt::format("found {}; each line is one JSON object", json.type_name()));

@@ -45,7 +45,7 @@ class TraceReader {
 
   std::istream& input_;
   const std::string name_;
-  std::vector<char> buffer_;
+  std::vector<char> buffer_;  // grows with the longest line
   std::size_t length_ = 0;
   std::uint64_t line_ = 0;
   std::uint64_t latest_ms_ = 0;

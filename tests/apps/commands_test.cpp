@@ -111,6 +111,9 @@ TEST_F(Commands, BenchMeasuresEachPageSizeBesideTheBareLoop) {
   EXPECT_EQ(report.at("results").at(0).at("page_bytes"), 65536);
   EXPECT_EQ(report.at("results").at(1).at("direction"), "read");
   EXPECT_EQ(report.at("small").at("count"), 5);
+  for (const char* way : {"zmq", "ring", "ring_asleep"})
+    for (const char* key : {"accepted", "accepted_alone", "done"})
+      EXPECT_GT(report.at("submit").at(way).at(key).at("p50_us"), 0) << way << ' ' << key;
 }
 
 TEST_F(Commands, LadderClimbsEveryStepAndDrawsIt) {

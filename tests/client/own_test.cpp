@@ -6,6 +6,7 @@
 #include <future>
 #include <thread>
 
+#include "client/cpp/core.hpp"
 #include "client/cpp/penstock.hpp"
 #include "tests/client/fake_service.hpp"
 
@@ -73,6 +74,14 @@ TEST_F(OwnTest, RenewsItsLeaseAndTakesDetachedRegionsOutOfIt) {
   ASSERT_GE(hellos.size(), 4u);
   EXPECT_FALSE(hellos[0].contains("lease_ms"));  // a service that knows no leases greets us too
   EXPECT_EQ(hellos[1]["lease_ms"], 90);
+}
+
+TEST_F(OwnTest, DoesWhatComesAfterItsEndOnTheThreadThatBringsIt) {
+  auto core = Core::open(options_for(service_));
+  bool done = false;
+  core->close();
+  core->do_on_own_thread([&] { done = true; });
+  EXPECT_TRUE(done);
 }
 
 TEST_F(OwnTest, SaysWhatIsWrongWithItsKeys) {

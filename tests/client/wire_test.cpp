@@ -68,6 +68,19 @@ TEST(Wire, TheServiceReadsEveryFieldOfATransfer) {
   EXPECT_EQ(ranges[1].source_offset, UINT64_MAX);
 }
 
+TEST(Wire, ATransferOfAnotherNodeIsAskedForAndToldAsThat) {
+  auto read = decoded_spec(
+      {.region = "a", .targets = {{"c", "b"}}, .layout = Ranges{{{0, 0, 8}}}, .on = "b"});
+  EXPECT_EQ(read.on, "b");
+  EXPECT_NE(read.to_pass_on, nullptr);
+  penstock::TransferResult result;
+  result.on = "b";
+  result.on_as = 77;
+  const auto back = read_transfer_result(Json::parse(transfer_event(result, 1).dump()));
+  EXPECT_EQ(back.on, "b");
+  EXPECT_EQ(back.on_as, 77u);
+}
+
 TEST(Wire, PagesWithoutStridesLieSideBySide) {
   std::vector<std::uint32_t> from{7, 3}, to{0, 4000000000};
   auto read = decoded_spec({.region = "a",

@@ -314,15 +314,16 @@ TEST(Members, AnOperatorSeesProbesDrainsAndRemovesThem) {
 TEST(Members, NodesOneVersionApartWorkTogether) {
   Nodes nodes({"a", "b"});
   nodes.kill("b");
-  nodes.start("b", {"fabric.wire_version=1"});
+  const int older = json::parse(nodes["a"].nodes().at(0).json).at("wire_version").get<int>() - 1;
+  nodes.start("b", {"fabric.wire_version=" + std::to_string(older)});
   nodes["a"].allocate("out", kBytes, "", client::MapMemory::kNo).detach();
   nodes["b"].allocate("in", kBytes, "", client::MapMemory::kNo).detach();
   nodes["a"].fill("out", 1);
   EXPECT_TRUE(becomes_true([&] {
     const auto known = nodes["a"].nodes();
-    return std::ranges::any_of(known, [](const auto& node) {
+    return std::ranges::any_of(known, [&](const auto& node) {
       return node.name == "b" && node.state == "connected" &&
-             json::parse(node.json).at("wire_version") == 1;
+             json::parse(node.json).at("wire_version") == older;
     });
   }));
   const Shuffle shuffle(kBytes, kPage, 1);
@@ -331,8 +332,10 @@ TEST(Members, NodesOneVersionApartWorkTogether) {
   nodes.await_connected("b", "a");
   nodes["b"].fill("in", 2);
   EXPECT_EQ(nodes["b"].transfer(shuffle.write("in", "a", "out")).wait().state, State::kDone);
-  // What version 1 does not know is not sent to it.
-  EXPECT_EQ(refusal([&] { nodes["a"].call("drain", R"({"node": "b"})"); }), "UNSUPPORTED");
+  // What the older version does not know is not sent to it.
+  auto elsewhere = shuffle.write("in", "a", "out");
+  elsewhere.on = "b";
+  EXPECT_EQ(refusal([&] { nodes["a"].transfer(elsewhere); }), "UNSUPPORTED");
   EXPECT_TRUE(nodes.process("b").running());
 }
 

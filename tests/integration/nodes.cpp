@@ -43,7 +43,13 @@ Nodes::Nodes(std::vector<std::string> names, std::vector<std::string> settings)
     : settings_(std::move(settings)) {
   std::vector<std::string> members;
   for (const auto& name : names) {
-    nodes_[name].gossip_port = free_port();
+    // The same port may be free twice, since nobody has taken it yet.
+    std::uint16_t port = 0;
+    do {
+      port = free_port();
+    } while (std::ranges::any_of(
+        nodes_, [&](const auto& node) { return node.second.gossip_port == port; }));
+    nodes_[name].gossip_port = port;
     members.push_back(fmt::format("\"{}\"", gossip_endpoint(name)));
   }
   for (const auto& name : names) {

@@ -79,6 +79,23 @@ TEST(Service, IsIdleWhenThereIsNothingToDo) {
   EXPECT_LE(nodes.process("a").cpu_seconds() - before, 0.05);
 }
 
+TEST(Service, ARegionThatIsMadeForAClientWhoseLeaseHasEndedIsReleased) {
+  Nodes nodes({"a"});
+  {
+    client::Options options{.endpoint = nodes.endpoint("a")};
+    options.lease_ms = 0;
+    options.timeout_ms = 60000;
+    client::Client dies(options);
+    dies.call("hello", R"({"client":"dies", "lease_ms":250})");
+    // It takes longer to make than the client has left.
+    dies.call("allocate", R"({"name":"late", "bytes":1073741824})");
+  }
+  const auto end = std::chrono::steady_clock::now() + 10s;
+  while (!nodes["a"].regions().empty() && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(20ms);
+  EXPECT_TRUE(nodes["a"].regions().empty());
+}
+
 TEST(Service, ASecondSignalEndsItAtOnce) {
   Nodes nodes({"a", "b"});
   nodes["a"].allocate("src", 64 << 20).detach();

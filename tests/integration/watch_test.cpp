@@ -143,6 +143,10 @@ TEST(Watch, TwoServicesOfOneMachineNeedNoConfiguration) {
   EXPECT_NE(json::parse(nodes["a"].status()).at("metrics"),
             json::parse(nodes["b"].status()).at("metrics"));
   EXPECT_GT(Metrics(nodes["a"]).sum("penstock_info"), 0);
+  EXPECT_GT(Metrics(nodes["a"]).sum("penstock_connections"), 0);
+  EXPECT_NE(fetch(json::parse(nodes["a"].status()).at("metrics"), "/metrics")
+                .find("penstock_requests_refused_total"),
+            std::string::npos);
   EXPECT_GT(Metrics(nodes["b"]).sum("penstock_info"), 0);
 }
 

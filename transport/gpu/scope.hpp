@@ -21,8 +21,8 @@ class GpuScope {
 
  private:
   Result<void> entered_;
-  void* before_ = nullptr;  // CUcontext
-  bool restores_ = false;
+  [[maybe_unused]] void* before_ = nullptr;  // CUcontext; nothing where built without CUDA
+  [[maybe_unused]] bool restores_ = false;
 };
 
 /// The same for good: threads that do nothing else with CUDA save the way back.

@@ -8,7 +8,7 @@ namespace {
 // No msgpack array starts with this byte: 0xc1 is never used there.
 constexpr std::uint32_t kMark = 0x444352c1;  // c1 "RCD"
 
-struct Header {
+struct CreditHeader {
   std::uint32_t mark;
   std::uint32_t count;
   std::uint64_t transfer;
@@ -17,7 +17,8 @@ struct Header {
 }  // namespace
 
 std::vector<std::byte> encode_credit(const Credit& credit) {
-  const Header header{kMark, static_cast<std::uint32_t>(credit.immediates.size()), credit.transfer};
+  const CreditHeader header{kMark, static_cast<std::uint32_t>(credit.immediates.size()),
+                            credit.transfer};
   const std::size_t list = credit.immediates.size() * sizeof(std::uint32_t);
   std::vector<std::byte> bytes(sizeof header + list);
   std::memcpy(bytes.data(), &header, sizeof header);
@@ -26,7 +27,7 @@ std::vector<std::byte> encode_credit(const Credit& credit) {
 }
 
 std::optional<Credit> decode_credit(std::span<const std::byte> payload) {
-  Header header{};
+  CreditHeader header{};
   if (payload.size() < sizeof header) return std::nullopt;
   std::memcpy(&header, payload.data(), sizeof header);
   if (header.mark != kMark || header.count > kMaxCreditSlots ||

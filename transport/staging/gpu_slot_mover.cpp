@@ -4,7 +4,7 @@ namespace penstock {
 namespace {
 
 /// Slots under way at once: a kernel on a slot is short, and its launch takes as long.
-constexpr std::uint32_t kLanes = 8;
+constexpr std::uint32_t kMoverLanes = 8;
 /// Of the list of a slot that is full of the shortest pages.
 constexpr std::uint64_t kListBytes = 2u << 20;
 /// A ticket is the copy's number in its lane, with the lane in the low bits.
@@ -15,8 +15,8 @@ constexpr SlotMover::Ticket kLaneBits = 8;
 Result<std::unique_ptr<GpuSlotMover>> GpuSlotMover::make(int gpu,
                                                          std::shared_ptr<PinnedMemory> slots) {
   PageMoverOptions options;
-  options.lanes = kLanes;
-  options.list_bytes = kLanes * kListBytes;
+  options.lanes = kMoverLanes;
+  options.list_bytes = kMoverLanes * kListBytes;
   options.plan_bytes = 1u << 20;  // no plans here
   auto mover = PageMover::make(gpu, options);
   if (!mover) return tl::unexpected(mover.error());
@@ -35,7 +35,7 @@ Result<SlotMover::Ticket> GpuSlotMover::start(std::span<const MovedPage> pages,
   for (const MovedPage& page : pages)
     pieces_.push_back(gather ? CopyPiece{page.region_offset, page.slot_offset, page.bytes}
                              : CopyPiece{page.slot_offset, page.region_offset, page.bytes});
-  const std::uint32_t lane = next_lane_++ % kLanes;
+  const std::uint32_t lane = next_lane_++ % kMoverLanes;
   const auto ticket = gather ? mover_->start(pieces_, in_region, in_slot, lane)
                              : mover_->start(pieces_, in_slot, in_region, lane);
   if (!ticket) return tl::unexpected(ticket.error());

@@ -91,20 +91,6 @@ std::optional<std::string> read_reply(int fd) {
   return std::nullopt;
 }
 
-Result<Topology> understand(const std::optional<std::string>& reply) {
-  if (!reply)
-    return fail(ErrorCode::kInvalidArgument, "hwloc did not finish reading it within {} s",
-                kDeadline.count());
-  if (reply->empty()) return fail(ErrorCode::kInvalidArgument, "hwloc crashes on it");
-  try {
-    const auto json = nlohmann::json::parse(*reply);
-    if (json.contains("topology")) return json.at("topology").get<Topology>();
-    return fail(ErrorCode::kInvalidArgument, "{}", json.at("error").get<std::string>());
-  } catch (const nlohmann::json::exception&) {
-    return fail(ErrorCode::kInvalidArgument, "hwloc reads nonsense from it");
-  }
-}
-
 Result<std::string> read_file(const std::filesystem::path& path) {
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
@@ -127,6 +113,23 @@ Result<std::string> read_file(const std::filesystem::path& path) {
 
 }  // namespace
 
+Result<Topology> topology_of_reply(const std::string& reply) {
+  if (reply.empty()) return fail(ErrorCode::kInvalidArgument, "hwloc crashes on it");
+  try {
+    bool fractions = false;  // no field has one, and not every one fits an integer
+    const auto note = [&](int, nlohmann::json::parse_event_t, const nlohmann::json& value) {
+      fractions |= value.is_number_float();
+      return true;
+    };
+    const auto json = nlohmann::json::parse(reply, note);
+    if (fractions) return fail(ErrorCode::kInvalidArgument, "hwloc reads nonsense from it");
+    if (json.contains("topology")) return json.at("topology").get<Topology>();
+    return fail(ErrorCode::kInvalidArgument, "{}", json.at("error").get<std::string>());
+  } catch (const nlohmann::json::exception&) {
+    return fail(ErrorCode::kInvalidArgument, "hwloc reads nonsense from it");
+  }
+}
+
 Result<Topology> read_xml_isolated(const std::string& xml) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0)
@@ -146,7 +149,10 @@ Result<Topology> read_xml_isolated(const std::string& xml) {
   kill(child, SIGKILL);  // it has answered, or never will
   while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
   }
-  return understand(reply);
+  if (!reply)
+    return fail(ErrorCode::kInvalidArgument, "hwloc did not finish reading it within {} s",
+                kDeadline.count());
+  return topology_of_reply(*reply);
 }
 
 Result<Topology> Topology::from_xml(const std::filesystem::path& path) {

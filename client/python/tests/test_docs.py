@@ -19,4 +19,4 @@ def test_the_guide_runs(services, capsys):
     exec(compile(code, str(GUIDE), "exec"), {})
     out = capsys.readouterr().out
     assert "b connected" in out and "done 4194304" in out and "b'layer 3 is there'" in out
-    assert "NOT_FOUND" in out
+    assert "NOT_FOUND" in out and "8 layers, [0, 1, 2, 3, 4, 5, 6, 7]" in out

@@ -31,7 +31,9 @@ def binaries():
 
 
 def test_prefill_to_decode():
-    assert run("examples/prefill_to_decode.py", "--demo").count("equal") == 4
+    out = run("examples/prefill_to_decode.py", "--demo")
+    assert out.count("a layer at a time: computed") == out.count("all at the end: computed") == 4
+    assert out.count("equal") == 8 and "hidden behind the model" in out
 
 
 def test_push_weights():

@@ -298,3 +298,17 @@ def test_a_trace_tells_where_the_time_went(a, regions):
     assert 0 < max(card.last for card in trace.cards) <= trace.total
     with pytest.raises(penstock.NotFound):
         a.trace(1)
+
+
+def test_another_node_carries_a_transfer_out(a, b, name):
+    with b.allocate(name, 8192) as here, a.allocate(name, 8192) as there:
+        here.array[:] = 7
+        result = a.write(name, "a", name, size=8192, on="b").result(20)
+        assert (result.on, result.node, result.bytes) == ("b", "a", 8192) and result.on_as
+        assert there.array.sum() == 7 * 8192
+        with pytest.raises(penstock.NotFound, match="node 'b' refused"):
+            a.write("no-region", "a", name, size=1, on="b").result(20)
+        with pytest.raises(penstock.NotFound):
+            a.write(name, "a", name, size=1, on="nobody").result(20)
+        with pytest.raises(TypeError, match="on"):
+            a.stream(name, "a", name, on="b")

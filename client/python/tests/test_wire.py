@@ -31,7 +31,7 @@ def test_requests_are_what_msgpack_would_make_of_them(count):
     spec = penstock.TransferSpec(
         "write", "kv", [penstock.Target("b", "kv", 3)],
         penstock.Pages(4096, pages, pages, [(0, 1)], dst_stride=np.int64(8192)), deadline=1.5,
-        priority="urgent", weight=10, packing="never", path="staged", key="k", notify="n")
+        priority="urgent", weight=10, packing="never", path="staged", key="k", notify="n", on="c")
     frame = _wire.encode(7, "transfer", {"transfers": [spec.fields()]})
     assert msgpack.unpackb(frame) == {
         "v": 1, "id": 7, "op": "transfer", "transfers": [{
@@ -41,7 +41,7 @@ def test_requests_are_what_msgpack_would_make_of_them(count):
                        "destination_pages": pages.tobytes(), "destination_stride": 8192,
                        "bases": np.array([0, 1], "<u8").tobytes()},
             "deadline_ms": 1500, "lane": "urgent", "weight": 10, "packing": "never",
-            "path": "staged", "key": "k", "notify": b"n"}]}
+            "path": "staged", "key": "k", "notify": b"n", "on": "c"}]}
 
 
 def test_what_msgpack_cannot_say_is_refused():

@@ -214,6 +214,24 @@ TEST_F(InboundTest, AnOpenThatComesAfterItsFenceIsRefused) {
   EXPECT_EQ(pushed<DisarmImmediate>().size(), 1u);
 }
 
+TEST_F(InboundTest, WhatWasGivenUpIsFencedByUsAndNotOpenedAgain) {
+  open(1);
+  inbound->give_up(kPeer, 1, {ErrorCode::kExecutorDied, "given up"}, now);
+  inbound->give_up(kPeer, 2, {ErrorCode::kExecutorDied, "given up"}, now);
+  EXPECT_EQ(inbound->open_of(kPeer, 1), 1u) << "until the cards are quiet";
+  EXPECT_EQ(pushed<ReopenInbound>().size(), 2u);
+  reopen_all();
+  rekey_all();
+  EXPECT_EQ(inbound->open_of(kPeer, 0), 0u);
+  EXPECT_EQ(region->uses, 0u);
+  for (const TransferId id : {1, 2}) {
+    inbound->open(kPeer, "a", ++sequence, open_of(id), {}, now);
+    EXPECT_EQ(refusal(sequence), ErrorCode::kCancelled);
+  }
+  open(3);
+  EXPECT_TRUE(is<OpenOk>(sequence)) << "another one";
+}
+
 // -- our own fences ------------------------------------------------------------------------------
 
 TEST_F(InboundTest, ALeaseThatEndsIsFencedWithEveryCardAndKeyThenEnds) {

@@ -139,12 +139,16 @@ class InboundInline : public testing::Test {
 TEST_F(InboundInline, TheDataIsWrittenBeforeTheAnswerAndTheSubscribersAreTold) {
   Open with_word = question(1, 100, std::byte{7});
   with_word.notify = "word";
+  with_word.stream = 9;
+  with_word.part = 3;
   open(with_word, 10);
   EXPECT_TRUE(done());
   EXPECT_EQ(memory->bytes()[100], std::byte{7});
   EXPECT_EQ(memory->bytes()[99], std::byte{0});
   ASSERT_EQ(notified.size(), 1u);
   EXPECT_EQ(notified[0].bytes, 10u);
+  EXPECT_EQ(notified[0].stream, 9u);
+  EXPECT_EQ(notified[0].part, 3u);
   EXPECT_EQ(inbound->open_count(), 0u);
   EXPECT_EQ(region->uses.load(), 0u);
 }

@@ -162,6 +162,8 @@ TEST_F(OutboundTest, BothRegionsHereIsACopyAndNotifiesHere) {
   a.node = "a";
   a.copy_target = use("other");
   a.notify = "word";
+  a.stream = 9;
+  a.part = 3;
   outbound->admit(std::move(a), now);
   ASSERT_EQ(copies.size(), 1u);
   EXPECT_EQ((*copies[0].source)->name, "ours");
@@ -170,7 +172,11 @@ TEST_F(OutboundTest, BothRegionsHereIsACopyAndNotifiesHere) {
   outbound->copied(1, 400, 4, now);
   expect_end(1, Outcome::kDone, Remote::kQuiet);
   EXPECT_EQ(ended.at(1).path, "local_copy");
-  EXPECT_EQ(notified.size(), 1u);
+  EXPECT_EQ(ended.at(1).stream, 9u);
+  EXPECT_EQ(ended.at(1).part, 3u);
+  ASSERT_EQ(notified.size(), 1u);
+  EXPECT_EQ(notified[0].stream, 9u);
+  EXPECT_EQ(notified[0].part, 3u);
 }
 
 TEST_F(OutboundTest, ACancelledCopyEndsWhenTheCopierLetsGo) {

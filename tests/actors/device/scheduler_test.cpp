@@ -53,6 +53,51 @@ TEST(Scheduler, TheLastGrantIsTheRest) {
   EXPECT_TRUE(s.grants().empty());
 }
 
+TEST(Scheduler, ThePartsOfAStreamHaveOneShareTogether) {
+  Scheduler s = scheduler();
+  s.add(1, 7, Lane::kBulk, 1, 1000 * kQuantum);
+  for (TransferId part = 11; part < 19; ++part) s.add(part, 7, Lane::kBulk, 1, 1000 * kQuantum, 10);
+  Served served{s, {}, {}};
+  served.rounds(100);
+  EXPECT_NEAR(static_cast<double>(served.bytes[1]), 50.0 * kQuantum, 3.0 * kQuantum);
+}
+
+TEST(Scheduler, TheOldestPartOfAStreamGoesFirst) {
+  Scheduler s = scheduler();
+  s.add(12, 7, Lane::kBulk, 1, 2 * kQuantum, 10);
+  s.add(11, 7, Lane::kBulk, 1, 2 * kQuantum, 10);
+  std::vector<TransferId> order;
+  for (auto grants = s.grants(); !grants.empty(); grants = s.grants())
+    for (const Grant& grant : grants) {
+      order.push_back(grant.transfer);
+      s.quantum_done(grant.transfer);
+    }
+  EXPECT_EQ(order, (std::vector<TransferId>{11, 11, 12, 12}));
+}
+
+TEST(Scheduler, AStreamThatHadNothingToDoHasNoClaimToThatTime) {
+  Scheduler s = scheduler();
+  s.add(1, 7, Lane::kBulk, 1, 1000 * kQuantum);
+  s.add(11, 7, Lane::kBulk, 1, 0, 10);  // holds the stream's place
+  Served served{s, {}, {}};
+  served.rounds(100);
+  s.add(12, 7, Lane::kBulk, 1, 1000 * kQuantum, 10);
+  served.rounds(40);
+  EXPECT_NEAR(static_cast<double>(served.bytes[12]), 20.0 * kQuantum, 3.0 * kQuantum);
+}
+
+TEST(Scheduler, AStreamIsGoneWithItsLastPart) {
+  Scheduler s = scheduler();
+  s.add(11, 7, Lane::kBulk, 1, 4 * kQuantum, 10);
+  s.add(12, 7, Lane::kBulk, 1, 4 * kQuantum, 10);
+  EXPECT_EQ(s.grants().size(), 2u);
+  s.remove(11);
+  EXPECT_EQ(s.grants().size(), 2u) << "what the first had out is free";
+  s.remove(12);
+  EXPECT_EQ(s.size(), 0u);
+  EXPECT_TRUE(s.grants().empty());
+}
+
 TEST(Scheduler, UrgentGrantsComeFirst) {
   Scheduler s = scheduler();
   s.add(1, 7, Lane::kBulk, 1, kQuantum);

@@ -17,6 +17,7 @@
 #include <vector>
 #include <zmq.hpp>
 
+#include "actors/gateway/turns.hpp"
 #include "actors/protocol/reply.hpp"
 #include "tests/actors/protocol/sample_requests.hpp"
 
@@ -385,9 +386,9 @@ TEST(Gateway, AFloodIsPassedOnNoFasterThanItIsDealtWith) {
     for (std::uint64_t id = 1; id <= kFlood; ++id) client.send(hello(id, "flood"));
   });
   const auto taken = [&] { return (*gateway)->counters().requests; };
-  EXPECT_TRUE(eventually([&] { return taken() >= 64; }));
+  EXPECT_TRUE(eventually([&] { return taken() >= Turns::Limits().client_under_way; }));
   std::this_thread::sleep_for(50ms);
-  EXPECT_EQ(taken(), 64u);
+  EXPECT_EQ(taken(), Turns::Limits().client_under_way);
   EXPECT_TRUE(eventually([&] {
     std::vector<Request> done;
     std::lock_guard lock(mutex);

@@ -13,6 +13,7 @@
 #include <zmq.hpp>
 
 #include "actors/gateway/gateway.hpp"
+#include "actors/gateway/turns.hpp"
 #include "actors/protocol/reply.hpp"
 #include "tests/actors/protocol/sample_requests.hpp"
 
@@ -266,7 +267,8 @@ TEST_F(Keys, OrNotAFloodIsRefusedBeyondItsSendersShareWhileOthersAreServed) {
   while (refused < kRequests - 100 && code_of(flood.receive()) == "RESOURCE_EXHAUSTED") ++refused;
   EXPECT_EQ(refused, kRequests - 100);
   std::lock_guard lock(mutex_);
-  EXPECT_EQ(held_.size(), 64u);  // under way; the others wait for their turn
+  // Under way; the others wait for their turn.
+  EXPECT_EQ(held_.size(), Turns::Limits().client_under_way);
 }
 
 TEST_F(Keys, OrNotAClientThatDoesNotReadIsCut) {

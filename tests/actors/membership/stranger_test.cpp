@@ -1,8 +1,11 @@
 // Gossip with the cluster's key: members find each other, strangers are neither heard nor told.
 #include <gtest/gtest.h>
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
 
 #include <chrono>
 #include <functional>
+#include <sstream>
 #include <thread>
 #include <zmq.hpp>
 
@@ -23,8 +26,8 @@ bool eventually(const std::function<bool()>& condition) {
 }
 
 std::unique_ptr<GossipSocket> node(const std::string& name, Incarnation incarnation,
-                                   std::optional<KeyPair> keys,
-                                   std::vector<std::string> seeds = {}) {
+                                   std::optional<KeyPair> keys, std::vector<std::string> seeds = {},
+                                   std::uint32_t audit_lines_per_s = 10) {
   GossipSocket::Setup setup;
   setup.bind = "tcp://127.0.0.1:*";
   setup.self.node = name;
@@ -33,6 +36,7 @@ std::unique_ptr<GossipSocket> node(const std::string& name, Incarnation incarnat
   setup.self.fabric_key = std::vector<std::byte>(32, std::byte{7});
   setup.options.seeds = std::move(seeds);
   setup.keys = keys;
+  setup.audit_lines_per_s = audit_lines_per_s;
   auto started = GossipSocket::start(std::move(setup));
   EXPECT_TRUE(started) << started.error().message;
   return std::move(*started);
@@ -63,6 +67,21 @@ TEST(GossipWithTheClustersKey, RefusesAndCountsStrangers) {
   EXPECT_TRUE(a->members().empty());
   EXPECT_TRUE(with_another->members().empty());
   EXPECT_TRUE(without->members().empty());
+}
+
+TEST(GossipWithTheClustersKey, AuditsNoMoreThanItWasTold) {
+  std::ostringstream log;
+  const auto before = spdlog::default_logger();
+  spdlog::set_default_logger(std::make_shared<spdlog::logger>(
+      "captured", std::make_shared<spdlog::sinks::ostream_sink_mt>(log)));
+  {
+    const auto a = node("a", 100, make_key_pair(), {}, 0);
+    const auto x = node("x", 300, make_key_pair(), {a->self().gossip_endpoint}, 0);
+    EXPECT_TRUE(eventually([&] { return a->refused() >= 1; }));
+  }
+  const std::string with_none = log.str();
+  spdlog::set_default_logger(before);
+  EXPECT_EQ(with_none.find("audit:"), std::string::npos) << with_none;
 }
 
 TEST(GossipWithTheClustersKey, IsNotSpokenToThoseWithoutIt) {

@@ -74,8 +74,10 @@ TEST(HttpServer, CannotBeWrittenTo) {
 
 TEST(HttpServer, OnLoopbackAnswersOnlyToItsName) {
   const auto server = serve();
-  EXPECT_THAT(say(*server, "GET /good HTTP/1.1\r\nHost: evil.example\r\n\r\n"),
-              StartsWith("HTTP/1.1 403"));
+  for (const char* host : {"evil.example", "127.evil.example", "127.0.0.1.evil.example:7413", ":7"})
+    EXPECT_THAT(say(*server, std::string("GET /good HTTP/1.1\r\nHost: ") + host + "\r\n\r\n"),
+                StartsWith("HTTP/1.1 403"))
+        << host;
   EXPECT_THAT(say(*server, "GET /good HTTP/1.1\r\nHost: 127.0.0.1:7413\r\n\r\n"),
               StartsWith("HTTP/1.1 200"));
 }

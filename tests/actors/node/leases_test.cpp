@@ -33,6 +33,20 @@ TEST_F(ALease, IsRenewedByWhateverItsClientAsks) {
   EXPECT_EQ(leases.next(), start + 500ms);
 }
 
+TEST_F(ALease, IsLookedAtInItsTimeHoweverOftenItsClientIsHeardOrAsksForAnother) {
+  leases.grant("a", 10s, start);
+  leases.grant("b", 300ms, start);
+  for (int i = 1; i <= 100; ++i) leases.heard("b", start + i * 2ms);
+  EXPECT_EQ(leases.next(), start + 300ms) << "no earlier, and nothing was sorted meanwhile";
+  EXPECT_THAT(leases.expired(leases.next(), leases.next()), IsEmpty());
+  EXPECT_EQ(leases.next(), start + 500ms);
+  leases.grant("a", 100ms, start + 300ms);
+  EXPECT_EQ(leases.next(), start + 400ms);
+  EXPECT_THAT(leases.expired(start + 400ms, start + 400ms), ElementsAre("a"));
+  EXPECT_THAT(leases.expired(start + 500ms, start + 500ms), ElementsAre("b"));
+  EXPECT_EQ(leases.next(), TimePoint::max());
+}
+
 TEST_F(ALease, OfNothingIsNone) {
   leases.grant("a", 300ms, start);
   leases.grant("a", 0ms, start);

@@ -352,6 +352,29 @@ TEST(RefusedMemory, ADescriptorWithoutItsSizeOrBesideAHandle) {
       HasSubstr("memory: cuda"));
 }
 
+TEST(RefusedTransfer, OfAnotherNodeWithEventsOfThisOneOrWithSeveralTargets) {
+  json spec = spec_elsewhere();
+  spec["targets"].push_back({{"node", "d"}, {"region", "kv"}});
+  EXPECT_THAT(words(transfer_request(1, {spec})), HasSubstr("one target, found 2"));
+  for (const char* event : {"start_after", "record_event"}) {
+    const json with_event = with(spec_elsewhere(), event, blob<std::uint8_t>(Bytes(64, 1)));
+    EXPECT_THAT(words(transfer_request(1, {with_event})), HasSubstr("CUDA events"));
+  }
+}
+
+TEST(RefusedStream, WithWhatIsOfItsParts) {
+  for (const char* of_parts : {"layout", "start_after", "targets"}) {
+    const json terms = with(stream_terms(), of_parts, json::object());
+    EXPECT_THAT(words(request(1, "stream", terms)), HasSubstr(of_parts));
+  }
+  json parts = {{"stream", 1}, {"layout", pages_layout()}};
+  EXPECT_THAT(words(request(1, "append", parts)), HasSubstr("part"));
+  parts["part"] = 0;
+  parts["deadline_ms"] = 5;
+  EXPECT_THAT(words(request(1, "append", parts)), HasSubstr("deadline_ms"));
+  EXPECT_THAT(words(request(1, "close", {{"stream", 1}})), HasSubstr("parts"));
+}
+
 TEST(RefusedTransfer, AnEventOfAnotherLengthAndAWayThatIsNone) {
   EXPECT_THAT(words(with_spec("start_after", blob<std::uint8_t>(Bytes(8, 1)))),
               HasSubstr("start_after"));

@@ -38,6 +38,8 @@ std::vector<T> unpacked(const BlobList<T>& list) {
 TEST(DecodeRequest, Hello) {
   EXPECT_EQ(sample<HelloRequest>("hello").client, "penstock-cli 0.1.0");
   EXPECT_EQ(std::get<HelloRequest>(decoded(request(1, "hello")).body).client, "");
+  EXPECT_EQ(sample<HelloRequest>("hello_ring").ring, 1u);
+  EXPECT_EQ(sample<HelloRequest>("hello_lease").ring, 0u);
 }
 
 TEST(DecodeRequest, Allocate) {
@@ -76,6 +78,47 @@ TEST(DecodeRequest, TheWayAndTheEventsOfATransfer) {
   EXPECT_EQ(full.transfers.at(0).record_event, std::string(64, '\2'));
   EXPECT_EQ(full.transfers.at(1).path, PathChoice::kAuto);
   EXPECT_EQ(full.transfers.at(1).start_after, "");
+}
+
+TEST(DecodeRequest, ATransferOfAnotherNodeIsPassedOnAsItCame) {
+  const auto whole = sample<TransferRequest>("transfer_on");
+  const TransferSpec& spec = whole.transfers.at(0);
+  EXPECT_EQ(spec.on, "b");
+  EXPECT_EQ(spec.key, "request-81/layer-3");
+  ASSERT_NE(spec.to_pass_on, nullptr);
+  const auto passed_on = nlohmann::json::from_msgpack(Bytes(
+      reinterpret_cast<const std::uint8_t*>(spec.to_pass_on->data()),
+      reinterpret_cast<const std::uint8_t*>(spec.to_pass_on->data()) + spec.to_pass_on->size()));
+  // Everything but what is the asker's: whatever a transfer may be asked for in future, too.
+  nlohmann::json expected = spec_elsewhere();
+  for (const char* of_the_asker : {"on", "key", "deadline_ms"}) expected.erase(of_the_asker);
+  EXPECT_EQ(passed_on, transfer_request(0, {expected}));
+  const Request there = decoded(passed_on);
+  EXPECT_EQ(std::get<TransferRequest>(there.body).transfers.at(0).on, "");
+  EXPECT_EQ(sample<TransferRequest>("transfer_full").transfers.at(0).to_pass_on, nullptr);
+}
+
+TEST(DecodeRequest, StreamsAndTheirParts) {
+  const auto stream = sample<StreamRequest>("stream");
+  EXPECT_EQ(stream.terms.region, "kv");
+  ASSERT_EQ(stream.terms.targets.size(), 1u);
+  EXPECT_EQ(stream.terms.targets[0].node, "b");
+  EXPECT_EQ(stream.terms.targets[0].epoch, 7u);
+  EXPECT_EQ(stream.terms.deadline_ms, 60000u);
+  EXPECT_EQ(stream.terms.lane, Lane::kUrgent);
+  EXPECT_EQ(stream.terms.key, "request-81");
+  EXPECT_EQ(stream.terms.notify, "request-81");
+  const auto append = sample<AppendRequest>("append");
+  EXPECT_EQ(append.stream, 9001u);
+  EXPECT_EQ(append.part, 3u);
+  EXPECT_EQ(unpacked(std::get<Pages>(append.layout).source_pages),
+            (std::vector<std::uint32_t>{3, 1, 2}));
+  EXPECT_EQ(append.notify, "layer 3");
+  EXPECT_EQ(append.start_after, std::string(64, 3));
+  EXPECT_EQ(append.record_event, "");
+  const auto close = sample<CloseRequest>("close");
+  EXPECT_EQ(close.stream, 9001u);
+  EXPECT_EQ(close.parts, 80u);
 }
 
 TEST(DecodeRequest, Release) {

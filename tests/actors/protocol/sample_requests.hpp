@@ -62,6 +62,17 @@ inline nlohmann::json transfer_spec(nlohmann::json layout) {
           {"layout", std::move(layout)}};
 }
 
+inline nlohmann::json stream_terms() {
+  return {{"direction", "write"},
+          {"region", "kv"},
+          {"target", {{"node", "b"}, {"region", "pool"}, {"epoch", 7}}},
+          {"deadline_ms", 60000},
+          {"lane", "urgent"},
+          {"weight", 5},
+          {"key", "request-81"},
+          {"notify", "request-81"}};
+}
+
 inline nlohmann::json full_spec() {
   nlohmann::json spec = transfer_spec(strided_layout());
   spec["direction"] = "read";
@@ -75,6 +86,15 @@ inline nlohmann::json full_spec() {
   spec["verify"] = true;
   spec["start_after"] = blob<std::uint8_t>(Bytes(64, 1));
   spec["record_event"] = blob<std::uint8_t>(Bytes(64, 2));
+  return spec;
+}
+
+/// Of another node's.
+inline nlohmann::json spec_elsewhere() {
+  nlohmann::json spec = full_spec();
+  for (const char* of_this_node : {"start_after", "record_event"}) spec.erase(of_this_node);
+  spec["targets"] = {{{"node", "c"}, {"region", "kv"}, {"epoch", 7}}};
+  spec["on"] = "b";
   return spec;
 }
 
@@ -115,6 +135,7 @@ inline std::vector<Sample> sample_requests() {
       {"transfer_ranges", transfer_request(8, {transfer_spec(ranges_layout())})},
       {"transfer_pages", transfer_request(9, {transfer_spec(pages_layout())})},
       {"transfer_full", transfer_request(10, {full_spec(), transfer_spec(pages_layout())})},
+      {"transfer_on", transfer_request(10, {spec_elsewhere()})},
       {"cancel", request(11, "cancel", {{"ids", {1, 2, UINT64_MAX}}})},
       {"transfers",
        request(12, "transfers", {{"ids", blob<std::uint64_t>({4, 5})}, {"limit", 10}})},
@@ -130,9 +151,18 @@ inline std::vector<Sample> sample_requests() {
       {"drain", request(17, "drain", {{"node", "b"}, {"deadline_ms", 60000}})},
       {"remove", request(18, "remove", {{"node", "c"}, {"force", true}})},
       {"hello_lease", request(1, "hello", {{"client", "me"}, {"lease_ms", 60000}})},
+      {"hello_ring", request(1, "hello", {{"client", "me"}, {"ring", 1}})},
       {"allocate_allow",
        request(2, "allocate", {{"name", "kv"}, {"bytes", 4096}, {"allow", {"b", "rack=r7"}}})},
       {"keep", request(19, "keep", {{"name", "kv"}})},
+      {"stream", request(20, "stream", stream_terms())},
+      {"append", request(21, "append",
+                         {{"stream", 9001},
+                          {"part", 3},
+                          {"layout", pages_layout()},
+                          {"notify", "layer 3"},
+                          {"start_after", blob<std::uint8_t>(Bytes(64, 3))}})},
+      {"close", request(22, "close", {{"stream", 9001}, {"parts", 80}})},
   };
 }
 

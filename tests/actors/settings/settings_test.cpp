@@ -253,6 +253,12 @@ TEST_F(ConfigurationFile, HostWithAPortInsideIsRefusedWhereOnlyAHostIsWanted) {
   EXPECT_THAT(error_of("fabric:\n  cards: [{address: node-a}]\n"), HasSubstr("numeric"));
 }
 
+TEST_F(ConfigurationFile, WhatIsNoPowerOfTwoIsRefused) {
+  EXPECT_THAT(error_of("request:\n  ring_bytes: 100000\n"),
+              HasSubstr("2: request.ring_bytes: found"));
+  EXPECT_THAT(error_of("request:\n  ring_bytes: 100000\n"), HasSubstr("wanted a power of two"));
+}
+
 TEST_F(ConfigurationFile, EmptyValueIsRefused) {
   EXPECT_EQ(error_of("log:\n  level:\n"), "2: log.level: empty value");
   EXPECT_EQ(error_of("log:\n  level: \"\"\n"), "2: log.level: empty value");
@@ -354,7 +360,19 @@ TEST(CafThreads, FollowTheCoresUnlessSet) {
   EXPECT_EQ(caf_threads({}, 0), 1u);
   EXPECT_EQ(caf_threads({}, 32), 4u);
   EXPECT_EQ(caf_threads({}, 192), 8u);
-  EXPECT_EQ(caf_threads({.threads = 3}, 192), 3u);
+  EXPECT_EQ(caf_threads({3, {}}, 192), 3u);
+}
+
+TEST(CafSpin, IsForMachinesWithCoresToSpareUnlessSet) {
+  using namespace std::chrono_literals;
+  EXPECT_EQ(caf_spin({}, 2), 0us);
+  EXPECT_EQ(caf_spin({}, 16), 50us);
+  for (const auto& [text, spin] : {std::pair{"auto", caf_spin({}, 2)}, {"0", 0us}, {"70", 70us}}) {
+    const auto settings = load_settings(kNoFile, {std::string("caf.spin_us=") + text}, {});
+    ASSERT_TRUE(settings);
+    EXPECT_EQ(caf_spin(settings->caf, 2), spin) << text;
+  }
+  EXPECT_THAT(error_of_option("caf.spin_us=x"), HasSubstr("auto or 0 to 1000000"));
 }
 
 }  // namespace

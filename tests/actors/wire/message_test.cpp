@@ -68,7 +68,27 @@ std::vector<Message> one_of_each() {
                                 LentStaging{262144, {{5, 0}, {0xffffffff, 1ull << 40}}, keys},
                                 true,
                                 true})),
-          message(Answer(Fenced{{}, {}, LentStaging{4096, {{1, 2}}, keys}}))};
+          message(Answer(Fenced{{}, {}, LentStaging{4096, {{1, 2}}, keys}})),
+          message(Question(
+              Delegate{5, "trainer", true, 60000, 9000, 8000, InlineBytes{{std::byte{9}}}})),
+          message(Question(StopDelegated{5})),
+          message(Question(LookAtDelegated{{5, 1ull << 40}})),
+          message(Question(DelegatedEnded{5,
+                                          6,
+                                          1,
+                                          true,
+                                          7,
+                                          1ull << 33,
+                                          8,
+                                          "direct",
+                                          {{"eth0", 1ull << 33, 8}},
+                                          {ErrorCode::kExecutorDied, "gone"},
+                                          InlineBytes{{std::byte{1}}},
+                                          true})),
+          message(Answer(Delegated{77})),
+          message(Answer(StopSeen{true})),
+          message(Answer(DelegatedSeen{{{"running", 1ull << 33, 1ull << 34}}})),
+          message(Answer(EndSeen{}))};
 }
 
 std::vector<std::byte> bytes_of(std::initializer_list<int> values) {
@@ -159,13 +179,60 @@ TEST(Message, EveryFieldOfTheOtherKindsArrives) {
   EXPECT_EQ(refused.error.message, "region 'kv' is gone");
 }
 
+TEST(Message, EveryFieldOfAThirdPartyTransferArrives) {
+  const std::vector<Message> all = one_of_each();
+  const auto again = [](const Message& m) { return decode_message(*encode(m))->body; };
+  for (const Message& m : all) {
+    const auto body = again(m);
+    const auto* question = std::get_if<Question>(&body);
+    const auto* answer = std::get_if<Answer>(&body);
+    if (const auto* part = question ? std::get_if<Delegate>(question) : nullptr) {
+      EXPECT_EQ(part->transfer, 5u);
+      EXPECT_EQ(part->client, "trainer");
+      EXPECT_TRUE(part->admin);
+      EXPECT_EQ(part->deadline_ms, 60000u);
+      EXPECT_EQ(part->total, 9000u);
+      EXPECT_EQ(part->offset, 8000u);
+      EXPECT_EQ(part->part.bytes.size(), 1u);
+    }
+    if (const auto* end = question ? std::get_if<DelegatedEnded>(question) : nullptr) {
+      EXPECT_EQ(end->transfer, 5u);
+      EXPECT_EQ(end->executed_as, 6u);
+      EXPECT_EQ(end->state, 1u);
+      EXPECT_TRUE(end->unreachable);
+      EXPECT_EQ(end->remote_epoch, 7u);
+      EXPECT_EQ(end->bytes, 1ull << 33);
+      EXPECT_EQ(end->writes, 8u);
+      EXPECT_EQ(end->path, "direct");
+      EXPECT_EQ(end->cards.at(0).name, "eth0");
+      EXPECT_EQ(end->error.code, ErrorCode::kExecutorDied);
+      EXPECT_EQ(end->landed.bytes.size(), 1u);
+      EXPECT_TRUE(end->landed_truncated);
+    }
+    if (const auto* seen = answer ? std::get_if<DelegatedSeen>(answer) : nullptr) {
+      EXPECT_EQ(seen->transfers.at(0).state, "running");
+      EXPECT_EQ(seen->transfers.at(0).total_bytes, 1ull << 34);
+    }
+  }
+}
+
 TEST(Message, FieldsThatAnOlderVersionDoesNotHaveKeepTheirDefaults) {
-  auto open = decode_message(
-      question(1, 1, {0x9d, 5, 0xa1, 'r', 0, 1, 0, 0, 0, 0, 0xa0, 0xa0, 0xa0, 0, 0xc4, 0}));
+  auto open = decode_message(question(
+      kWireVersion - 1, 1, {0x9d, 5, 0xa1, 'r', 0, 1, 0, 0, 0, 0, 0xa0, 0xa0, 0xa0, 0, 0xc4, 0}));
   ASSERT_TRUE(open) << open.error().message;
   EXPECT_FALSE(std::get<Open>(std::get<Question>(open->body)).staged);
   const auto written = decode_message(*encode(one_of_each()[1]));
   EXPECT_TRUE(std::get<Open>(std::get<Question>(written->body)).staged);
+}
+
+TEST(Message, AnOpenSaysOfWhichStreamItIsAPart) {
+  Open open = std::get<Open>(std::get<Question>(one_of_each()[1].body));
+  open.stream = 1ull << 40;
+  open.part = 79;
+  const auto back = decode_message(*encode(message(Question(open))));
+  ASSERT_TRUE(back) << back.error().message;
+  EXPECT_EQ(std::get<Open>(std::get<Question>(back->body)).stream, 1ull << 40);
+  EXPECT_EQ(std::get<Open>(std::get<Question>(back->body)).part, 79u);
 }
 
 TEST(Message, FieldsThatANewerVersionAddedAreIgnored) {
@@ -212,28 +279,30 @@ TEST(Message, EveryTruncationIsAnError) {
 }
 
 TEST(Message, WrongTypesAndMissingFieldsSayWhere) {
-  auto missing = decode_message(question(1, 2, {0x91, 5}));
+  auto missing = decode_message(question(kWireVersion - 1, 2, {0x91, 5}));
   ASSERT_FALSE(missing);
   EXPECT_THAT(missing.error().message, HasSubstr("1 fields of 2"));
-  auto negative = decode_message(question(1, 2, {0x92, 0xff, 0xa1, 'g'}));
+  auto negative = decode_message(question(kWireVersion - 1, 2, {0x92, 0xff, 0xa1, 'g'}));
   ASSERT_FALSE(negative);
   EXPECT_THAT(negative.error().message, HasSubstr("field 4: field 0: expected a whole number"));
-  EXPECT_FALSE(decode_message(question(1, 2, {0x92, 5, 0xc4, 1, 'g'})));     // binary for text
-  EXPECT_FALSE(decode_message(question(1, 2, {0x82, 0, 5, 1, 0xa1, 'g'})));  // a map for an array
-  EXPECT_FALSE(decode_message(question(1, 2, {0xc0})));
+  EXPECT_FALSE(
+      decode_message(question(kWireVersion - 1, 2, {0x92, 5, 0xc4, 1, 'g'})));  // binary for text
+  EXPECT_FALSE(decode_message(
+      question(kWireVersion - 1, 2, {0x82, 0, 5, 1, 0xa1, 'g'})));  // a map for an array
+  EXPECT_FALSE(decode_message(question(kWireVersion - 1, 2, {0xc0})));
 }
 
 TEST(Message, ANumberAboveItsFieldIsRefusedNotCutOff) {
   // Fence card nic 65536 does not fit 16 bits.
-  auto back =
-      decode_message(question(1, 3, {0x94, 5, 0xa1, 'g', 0x91, 0x92, 0xce, 0, 1, 0, 0, 1, 0xc3}));
+  auto back = decode_message(
+      question(kWireVersion - 1, 3, {0x94, 5, 0xa1, 'g', 0x91, 0x92, 0xce, 0, 1, 0, 0, 1, 0xc3}));
   ASSERT_FALSE(back);
   EXPECT_THAT(back.error().message, HasSubstr("65536 is above 65535"));
 }
 
 TEST(Message, ADirectionThatDoesNotExistIsRefused) {
-  auto back = decode_message(
-      question(1, 1, {0x9d, 5, 0xa1, 'r', 0, 2, 0, 0, 0, 0, 0xa0, 0xa0, 0xa0, 0, 0xc4, 0}));
+  auto back = decode_message(question(
+      kWireVersion - 1, 1, {0x9d, 5, 0xa1, 'r', 0, 2, 0, 0, 0, 0, 0xa0, 0xa0, 0xa0, 0, 0xc4, 0}));
   ASSERT_FALSE(back);
   EXPECT_THAT(back.error().message, HasSubstr("enumeration"));
 }

@@ -141,7 +141,9 @@ TEST(TransferArguments, PagesGoToTheSamePagesUnlessToldOtherwise) {
   arguments.pages = "0-2";
   arguments.page_bytes = "64K";
   arguments.deadline_s = 1.5;
+  arguments.on = "c";
   ParsedTransfer parsed(arguments);
+  EXPECT_EQ(parsed.spec().on, "c");
   const auto& pages = std::get<client::Pages>(parsed.spec().layout);
   EXPECT_EQ(pages.page_bytes, 65536u);
   EXPECT_THAT(pages.destination_pages, ElementsAre(0, 1, 2));

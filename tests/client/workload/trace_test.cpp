@@ -1,5 +1,6 @@
 #include "client/workload/trace.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -45,6 +46,16 @@ TEST(Trace, IsReadLineByLine) {
   EXPECT_THAT(requests[1].blocks, ElementsAre(UINT64_MAX));
 }
 
+TEST(Trace, LinesMayBeLongerThanTheBufferIsAtFirst) {
+  for (std::size_t length = (16 << 10) - 3; length < (16 << 10) + 3; ++length) {
+    std::string line = kGood;
+    line.resize(length, ' ');
+    EXPECT_EQ(read(line).size(), 1u) << length;
+    EXPECT_EQ(read(fmt::format("{}\n{}\n", line, kGood)).size(), 2u) << length;
+    EXPECT_EQ(read(fmt::format("{}{:40000}\n{}", line, "", line)).size(), 2u) << length;
+  }
+}
+
 TEST(Trace, WithoutLinesHasNoRequest) {
   EXPECT_TRUE(read("").empty());
   EXPECT_TRUE(read("\n \n").empty());
@@ -54,6 +65,7 @@ TEST(Trace, ErrorNamesFileAndLine) {
   EXPECT_THAT(error_of(kGood + "\nnonsense\n"), HasSubstr("trace.jsonl:2: no JSON at byte"));
   EXPECT_THAT(error_of("\n\n[1]\n"), HasSubstr("trace.jsonl:3: found array"));
   EXPECT_THAT(error_of(kGood.substr(0, 40)), HasSubstr("trace.jsonl:1: no JSON"));
+  EXPECT_THAT(error_of("14E229389"), HasSubstr("trace.jsonl:1: it holds a number"));
 }
 
 TEST(Trace, MissingFieldIsNamed) {

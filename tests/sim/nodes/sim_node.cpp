@@ -37,6 +37,7 @@ struct SimNode::PeerActor {
   Mailbox mail;
   bool quit = false;
   std::map<std::uint64_t, Asker> askers;
+  std::map<std::uint64_t, std::uint64_t> node_askers;  // tokens of the node actor's
   std::vector<std::pair<Asker, Result<Answer>>> answers;
   std::vector<std::string> returns;
   std::vector<std::pair<std::uint64_t, Question>> questions;  // for the device, by sequence
@@ -223,11 +224,26 @@ void SimNode::part(const MemberRecord& record, const Error& error, bool gone) {
 }
 
 void SimNode::ask_to_drain(Incarnation peer) {
-  const auto found = peers_.find(peer);
-  if (found == peers_.end()) return;
-  to_peer(found->second, [this, actor = found->second.get()](Peer& p) {
-    p.ask(actor->next_token++, DrainNode{}, now() + kDrainAnswer, now());
+  ask_for_node(peer, 0, DrainNode{}, now() + kDrainAnswer);
+}
+
+bool SimNode::ask_for_node(Incarnation peer, std::uint64_t token, const Question& question,
+                           TimePoint deadline) {
+  const auto actor = peer_of(peer);
+  if (!actor) return false;
+  to_peer(actor, [this, actor = actor.get(), token, question, deadline](Peer& p) {
+    const std::uint64_t own = actor->next_token++;
+    if (token != 0) actor->node_askers.emplace(own, token);
+    p.ask(own, question, deadline, now());
   });
+  return true;
+}
+
+void SimNode::answer_for_node(Incarnation peer, std::uint64_t sequence, Answer answer) {
+  if (const auto actor = peer_of(peer))
+    to_peer(actor, [this, sequence, answer = std::move(answer)](Peer& p) {
+      p.answer(sequence, answer, now());
+    });
 }
 
 // -- the device actor ----------------------------------------------------------------------------
@@ -374,7 +390,9 @@ Peer::Port SimNode::peer_port(const std::shared_ptr<PeerActor>& shared) {
                         PollerCommand command) { commands_.push_back(std::move(command)); },
       .new_link = [this] { return ++last_link_; },
       .answered =
-          [actor](std::uint64_t token, Result<Answer> answer) {
+          [this, actor](std::uint64_t token, Result<Answer> answer) {
+            if (const auto asker = actor->node_askers.extract(token))
+              return observer_.node_answered(asker.mapped(), answer);
             auto found = actor->askers.find(token);
             if (found == actor->askers.end()) return;
             actor->answers.emplace_back(std::move(found->second), std::move(answer));
@@ -424,6 +442,8 @@ void SimNode::asked(const std::shared_ptr<PeerActor>& actor, std::uint64_t seque
     });
     return answer(Revoked{});
   }
+  if (observer_.node_asked && question.index() >= Question(Delegate()).index())
+    return observer_.node_asked(actor->record.node, peer, sequence, question);
   if (std::holds_alternative<DrainNode>(question)) {
     if (observer_.drain_asked) observer_.drain_asked(actor->record.node);
     return answer(DrainBegun{});

@@ -59,6 +59,11 @@ struct SimNodeObserver {
   std::function<void(const std::string& node)> trouble{};      // a link to it failed
   std::function<void(const std::string& from)> drain_asked{};  // another node asks this one to
   std::function<void(const std::string& node)> connected{};
+  // What peers ask of the node as a whole, and what they answer to ask_for_node().
+  std::function<void(const std::string& from, Incarnation peer, std::uint64_t sequence,
+                     const Question&)>
+      node_asked{};
+  std::function<void(std::uint64_t token, const Result<Answer>&)> node_answered{};
 };
 
 class SimNode {
@@ -86,6 +91,10 @@ class SimNode {
     to_device([this] { inbound_->drain(); });
   }
   void ask_to_drain(Incarnation peer);
+  /// False: it is not there. With token 0 nobody hears the answer.
+  bool ask_for_node(Incarnation peer, std::uint64_t token, const Question& question,
+                    TimePoint deadline);
+  void answer_for_node(Incarnation peer, std::uint64_t sequence, Answer answer);
   bool knows(Incarnation peer) const { return peers_.contains(peer); }
 
   // -- simulation --------------------------------------------------------------------------------

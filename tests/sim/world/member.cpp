@@ -1,5 +1,6 @@
 #include "tests/sim/world/member.hpp"
 
+#include <nlohmann/json.hpp>
 #include <utility>
 
 namespace penstock::sim {
@@ -9,6 +10,33 @@ constexpr Milliseconds kDrainLook{20};
 
 bool is_here(MemberState state) {
   return state != MemberState::kLeft && state != MemberState::kDead;
+}
+
+/// All regions are for everybody.
+std::shared_ptr<const RegionTable> no_regions() { return std::make_shared<RegionTable>(); }
+
+/// As a client sends it.
+std::shared_ptr<const std::vector<std::byte>> request_of(const TransferSpec& spec) {
+  static constexpr const char* kPacking[] = {"auto", "always", "never"};
+  const auto& list = std::get<Ranges>(spec.layout).ranges.bytes();
+  const auto* first = reinterpret_cast<const std::uint8_t*>(list.data());
+  const TransferTarget& target = spec.targets.front();
+  nlohmann::json one = {
+      {"direction", spec.direction == Direction::kWrite ? "write" : "read"},
+      {"region", spec.region},
+      {"targets", {{{"node", target.node}, {"region", target.region}, {"epoch", target.epoch}}}},
+      {"layout",
+       {{"kind", "ranges"},
+        {"ranges", nlohmann::json::binary(std::vector<std::uint8_t>(first, first + list.size()))}}},
+      {"lane", spec.lane == Lane::kUrgent ? "urgent" : "bulk"},
+      {"weight", spec.weight},
+      {"packing", kPacking[static_cast<std::size_t>(spec.packing)]},
+      {"path", kPathChoices[static_cast<std::size_t>(spec.path)]}};
+  if (!spec.notify.empty()) one["notify"] = spec.notify;
+  const auto packed = nlohmann::json::to_msgpack(nlohmann::json{
+      {"v", kProtocolVersion}, {"id", 0}, {"op", "transfer"}, {"transfers", {std::move(one)}}});
+  const auto* bytes = reinterpret_cast<const std::byte*>(packed.data());
+  return std::make_shared<const std::vector<std::byte>>(bytes, bytes + packed.size());
 }
 
 MemberRecord record_of(const SimNode& node, const std::string& endpoint) {
@@ -29,7 +57,12 @@ SimMember::SimMember(Wire& wire, GossipNet& gossip, SimMemberOptions options,
       options_(std::move(options)),
       observer_(std::move(observer)),
       node_(wire, options_.node, node_observer()),
-      ledger_({}, options_.first_id) {
+      ledger_({}, options_.first_id),
+      streams_({.cancel = [this](TransferId part) { node_.cancel(part); },
+                .ended = [this](TransferResult result) { ended(std::move(result)); },
+                .remembered = [this](TransferId id) { return ledger_.find(id) != nullptr; }}),
+      third_party_({options_.node.name, {.shadows = options_.shadows}, no_regions(), nullptr},
+                   third_party_port()) {
   Swim::Network network;
   network.send = [this](const std::string& endpoint, const GossipFrame& frame) {
     gossip_.send(options_.node.nic.host, endpoint, frame);
@@ -60,8 +93,20 @@ SimNodeObserver SimMember::node_observer() {
   node.drain_asked = [this](const std::string&) { mail_.emplace_back([this] { drain(); }); };
   node.connected = [this](const std::string& name) {
     mail_.emplace_back([this, name] {
-      if (const auto found = members_.find(name); found != members_.end())
-        found->second.connected = found->second.peer;
+      const auto found = members_.find(name);
+      if (found == members_.end()) return;
+      found->second.connected = found->second.peer;
+      if (found->second.peer) third_party_.node_back(name, now());
+    });
+  };
+  node.node_asked = [this](const std::string& from, Incarnation peer, std::uint64_t sequence,
+                           const Question& question) {
+    mail_.emplace_back([=, this] { node_asked(from, peer, sequence, question); });
+  };
+  node.node_answered = [this](std::uint64_t token, const Result<Answer>& answer) {
+    mail_.emplace_back([=, this] {
+      third_party_.answered(token, answer, now());
+      watch_shadows();
     });
   };
   return node;
@@ -77,13 +122,64 @@ Result<void> SimMember::takes_work(const std::string& node) const {
   return {};
 }
 
-Result<TransferId> SimMember::transfer(const TransferSpec& spec) {
-  const AdmissionRules rules{name(), options_.plan, Milliseconds(2000),
-                             [this](const std::string& node) { return takes_work(node); }};
+/// What was promised to a stream before a drain began goes on.
+Result<Admitted> SimMember::checked(const TransferSpec& spec, bool part_of_stream) {
+  const AdmissionRules rules{
+      name(), options_.plan, Milliseconds(2000),
+      [this, part_of_stream](const std::string& node) -> Result<void> {
+        auto takes = takes_work(node);
+        if (!takes && part_of_stream && takes.error().code == ErrorCode::kDraining) return {};
+        return takes;
+      }};
   auto admitted = admit(spec, rules, node_.regions(), now());
   if (!admitted) return tl::unexpected(admitted.error());
+  if (drain_ && !part_of_stream) return fail(ErrorCode::kDraining, "node '{}' is draining", name());
+  return std::move(admitted->front());
+}
+
+Result<TransferId> SimMember::open_stream(const TransferSpec& terms) {
+  if (auto takes = terms.targets.front().node == name() ? Result<void>()
+                                                        : takes_work(terms.targets.front().node);
+      !takes)
+    return tl::unexpected(takes.error());
   if (drain_) return fail(ErrorCode::kDraining, "node '{}' is draining", name());
-  Admitted one = std::move(admitted->front());
+  const TransferId id = ledger_.add("client", 0);
+  const TimePoint deadline = now() + Milliseconds(terms.deadline_ms);
+  streams_.open(id, {terms, terms.targets.front().node, "client", now(), now(), deadline});
+  wire_.network.after(deadline - now(), [this] {
+    if (!crashed_) mail_.emplace_back([this] { streams_.expire(now()); });
+  });
+  return id;
+}
+
+Result<TransferId> SimMember::append(const AppendRequest& part) {
+  auto next = streams_.next(part);
+  if (next && next->repeated != 0) return next->repeated;
+  auto one = next ? checked(next->spec, true) : tl::unexpected(next.error());
+  if (!one) {
+    streams_.refused(part.stream, part.part, one.error(), now());
+    return tl::unexpected(one.error());
+  }
+  one->deadline = next->deadline;
+  one->stream = part.stream;
+  one->part = part.part;
+  one->id = ledger_.add("client", 0);
+  streams_.appended(part.stream, one->id, one->plan->bytes());
+  const TransferId id = one->id;
+  node_.admit(std::move(*one));
+  return id;
+}
+
+Result<void> SimMember::close_stream(const CloseRequest& request) {
+  auto can = streams_.can_close(request);
+  streams_.close(request, now());
+  return can;
+}
+
+Result<TransferId> SimMember::transfer(const TransferSpec& spec) {
+  auto checked_one = checked(spec, false);
+  if (!checked_one) return tl::unexpected(checked_one.error());
+  Admitted one = std::move(*checked_one);
   one.id = ledger_.add("client", 0);
   swim_->set_load(static_cast<std::uint32_t>(ledger_.in_flight()));
   const TransferId id = one.id;
@@ -91,12 +187,133 @@ Result<TransferId> SimMember::transfer(const TransferSpec& spec) {
   return id;
 }
 
+// -- third-party transfers -----------------------------------------------------------------------
+
+ThirdPartyTransfers::Port SimMember::third_party_port() {
+  return {
+      .ask =
+          [this](const std::string& node, std::uint64_t token, Question question,
+                 TimePoint deadline) {
+            const auto found = members_.find(node);
+            if (found != members_.end() && found->second.peer &&
+                node_.ask_for_node(found->second.record.incarnation, token, question, deadline))
+              return;
+            mail_.emplace_back([this, token] {
+              third_party_.answered(token, fail(ErrorCode::kPeerLeft, "it is gone"), now());
+            });
+          },
+      .labels = [](const std::string&) { return std::map<std::string, std::string>(); },
+      .run = [this](const TransferRequest& request, const ClientId&,
+                    const Asker& asker) -> Result<TransferId> {
+        const TransferSpec& spec = request.transfers.front();
+        auto as = checked(spec, false).map([this](Admitted&& one) {
+          one.id = ledger_.add("client", 0);
+          const TransferId id = one.id;
+          node_.admit(std::move(one));
+          return id;
+        });
+        observer_.carried_out(std::stoull(asker.who), as, now() + Milliseconds(spec.deadline_ms));
+        return as;
+      },
+      .cancel = [this](TransferId transfer) { node_.cancel(transfer); },
+      .ended =
+          [this](TransferResult result) {
+            const auto executor = members_.find(result.on);
+            if (result.remote == TransferResult::Remote::kQuiet || result.node != name() ||
+                executor == members_.end())
+              return ended(std::move(result));
+            shadow_ended(result, executor->second.record.incarnation, now() + options_.own_pages);
+          }};
+}
+
+/// When its pages here are quiet, as node_actor does.
+void SimMember::shadow_ended(const TransferResult& result, Incarnation executor, TimePoint until) {
+  wire_.network.after(kDrainLook, [this, result, executor, until] {
+    if (crashed_) return;
+    mail_.emplace_back([this, result, executor, until] {
+      const std::size_t open = node_.inbound().open_of(executor, result.on_as);
+      if (open > 0 && now() < until) return shadow_ended(result, executor, until);
+      TransferResult told = result;
+      if (open == 0) told.remote = TransferResult::Remote::kQuiet;
+      ended(std::move(told));
+    });
+  });
+}
+
+Result<TransferId> SimMember::transfer_on(const std::string& executor, const TransferSpec& spec) {
+  if (auto takes = takes_work(executor); !takes) return tl::unexpected(takes.error());
+  if (!members_.at(executor).peer) return fail(ErrorCode::kPeerLeft, "{} is not here", executor);
+  if (drain_) return fail(ErrorCode::kDraining, "node '{}' is draining", name());
+  const TransferTarget& target = spec.targets.front();
+  Shadows::Asked asked;
+  asked.id = ledger_.add("client", Ledger::kElsewhere);
+  asked.on = executor;
+  asked.node = target.node;
+  asked.region = spec.region;
+  asked.remote_region = target.region;
+  asked.direction = spec.direction;
+  asked.lane = spec.lane;
+  asked.client =
+      std::to_string(asked.id);  // so that the executor's side can be told of whose it is
+  asked.admin = true;
+  asked.request = request_of(spec);
+  asked.received = asked.accepted = now();
+  asked.deadline = now() + Milliseconds(spec.deadline_ms);
+  const TransferId id = asked.id;
+  // As a client's reply goes before its event.
+  mail_.emplace_back([this, asked = std::move(asked)] {
+    third_party_.shadows().start(asked, now());
+    watch_shadows();
+  });
+  return id;
+}
+
+void SimMember::cancel(TransferId transfer) {
+  if (streams_.cancel(transfer, now())) return;
+  if (!third_party_.shadows().cancel(transfer, now())) return node_.cancel(transfer);
+  watch_shadows();
+}
+
+void SimMember::node_asked(const std::string& from, Incarnation peer, std::uint64_t sequence,
+                           const Question& question) {
+  const auto found = members_.find(from);
+  if (found == members_.end() || found->second.record.incarnation != peer || drained_) return;
+  const auto* look = std::get_if<LookAtDelegated>(&question);
+  if (look == nullptr) {
+    node_.answer_for_node(peer, sequence, third_party_.asked(from, peer, question, now()));
+    return watch_shadows();
+  }
+  DelegatedSeen seen;
+  for (const TransferId id : look->transfers) {
+    const auto place = third_party_.delegations().place_of(from, peer, id, now());
+    seen.transfers.push_back({place.running != 0 ? "running" : place.state, 0, 0});
+  }
+  node_.answer_for_node(peer, sequence, std::move(seen));
+}
+
+void SimMember::watch_shadows() {
+  const TimePoint next = third_party_.shadows().next_tick();
+  if (next >= shadows_due_) return;
+  shadows_due_ = next;
+  wire_.network.after(std::max(next - now(), Clock::duration(0)), [this, next] {
+    if (crashed_) return;
+    mail_.emplace_back([this, next] {
+      if (next != shadows_due_) return;
+      shadows_due_ = TimePoint::max();
+      third_party_.shadows().tick(now());
+      watch_shadows();
+    });
+  });
+}
+
 void SimMember::ended(TransferResult result) {
   const auto* entry = ledger_.find(result.id);
   if (entry == nullptr || entry->result)
     return observer_.broke(fmt::format("{} ended twice", result.id));
+  third_party_.delegations().ended(result, now());
   ledger_.end(result, now());
-  observer_.node.ended(std::move(result));
+  observer_.node.ended(result);
+  if (result.stream != 0) streams_.part_ended(result, now());
 }
 
 void SimMember::drain() {
@@ -109,7 +326,8 @@ void SimMember::drain() {
 
 void SimMember::drain_check() {
   if (crashed_ || drained_) return;
-  const bool busy = ledger_.in_flight() > 0 || node_.inbound().open_count() > 0;
+  const bool busy = ledger_.in_flight() > 0 || node_.inbound().open_count() > 0 ||
+                    third_party_.delegations().unfinished() > 0;
   const auto next = drain_->look(busy, now());
   if (next == Drain::Next::kShut) node_.refuse_opens();
   if (next != Drain::Next::kDone)
@@ -181,6 +399,7 @@ void SimMember::member_departed(const MemberChange& change) {
 
 void SimMember::part(Known& member, const Error& error, bool gone) {
   member.here = false;
+  if (!drained_) third_party_.node_lost(member.record.node, error, gone, now());
   if (!member.peer && !gone) return;
   node_.part(member.record, error, gone);
   member.peer = member.connected = false;

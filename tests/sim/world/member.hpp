@@ -15,6 +15,8 @@
 #include "actors/node/admission.hpp"
 #include "actors/node/drain.hpp"
 #include "actors/node/ledger.hpp"
+#include "actors/node/streams.hpp"
+#include "actors/node/third_party.hpp"
 #include "tests/sim/nodes/sim_node.hpp"
 #include "tests/sim/world/gossip_net.hpp"
 
@@ -26,6 +28,8 @@ struct SimMemberOptions {
   std::string endpoint;  // of its gossip
   TransferId first_id = 1;
   Milliseconds drain_settle{100};
+  Shadows::Options shadows;
+  Milliseconds own_pages{2000};
   PlanLimits plan;
 };
 
@@ -33,6 +37,9 @@ struct SimMemberObserver {
   SimNodeObserver node;  // of which `trouble` and `drain_asked` are the member's own
   std::function<void(const MemberChange&)> changed;
   std::function<void()> drained;
+  /// What another node's client asked for runs here as a transfer of ours, or is refused.
+  std::function<void(TransferId shadow, const Result<TransferId>& as, TimePoint deadline)>
+      carried_out;
   /// An earlier run of the node had a later clock.
   std::function<void(Incarnation)> outrun;
   std::function<void(const std::string& what)> broke;
@@ -44,7 +51,12 @@ class SimMember {
 
   // -- what clients ask --------------------------------------------------------------------------
   Result<TransferId> transfer(const TransferSpec& spec);
-  void cancel(TransferId transfer) { node_.cancel(transfer); }
+  /// The same, carried out by another node.
+  Result<TransferId> transfer_on(const std::string& executor, const TransferSpec& spec);
+  void cancel(TransferId transfer);
+  Result<TransferId> open_stream(const TransferSpec& terms);
+  Result<TransferId> append(const AppendRequest& part);
+  Result<void> close_stream(const CloseRequest& request);
   void drain();
   /// Asks another node to drain; false when it is not connected.
   bool ask_to_drain(const std::string& node);
@@ -59,6 +71,8 @@ class SimMember {
   const SimNode& node() const { return node_; }
   const Swim& swim() const { return *swim_; }
   const Ledger& ledger() const { return ledger_; }
+  const Streams& streams() const { return streams_; }
+  const ThirdPartyTransfers& third_party() const { return third_party_; }
   const std::string& name() const { return options_.node.name; }
   const std::string& endpoint() const { return options_.endpoint; }
   Incarnation incarnation() const { return options_.node.incarnation; }
@@ -80,7 +94,13 @@ class SimMember {
   SimNodeObserver node_observer();
   void hear(const std::vector<std::byte>& frame);
   Result<void> takes_work(const std::string& node) const;
+  Result<Admitted> checked(const TransferSpec& spec, bool part_of_stream);
   void ended(TransferResult result);
+  ThirdPartyTransfers::Port third_party_port();
+  void node_asked(const std::string& from, Incarnation peer, std::uint64_t sequence,
+                  const Question& question);
+  void watch_shadows();
+  void shadow_ended(const TransferResult& result, Incarnation executor, TimePoint until);
   void after_swim();
   void member_changed(const MemberChange& change);
   void member_departed(const MemberChange& change);
@@ -95,6 +115,9 @@ class SimMember {
   SimNode node_;
   std::unique_ptr<Swim> swim_;
   Ledger ledger_;
+  Streams streams_;
+  ThirdPartyTransfers third_party_;
+  TimePoint shadows_due_ = TimePoint::max();
   std::map<std::string, Known> members_;
   std::optional<Drain> drain_;
   bool drained_ = false;

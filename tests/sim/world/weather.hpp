@@ -35,6 +35,8 @@ struct ClusterWeather {
   double hurry = 0.1;         // a deadline that cannot be kept
   double stale_epoch = 0.03;  // the client names an epoch that was
   double any_epoch = 0.3;     // the client names none
+  double stream = 0.15;       // it is one, of several parts
+  double elsewhere = 0.15;    // another node is asked to carry it out
 
   // How often each happens, to victims.
   std::size_t card_faults = 0;  // dies, stands still, fails for a while, is slow

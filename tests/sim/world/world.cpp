@@ -107,16 +107,32 @@ SimMemberOptions World::options_of(std::size_t index, Incarnation incarnation) {
   node.inbound.grace_max = kGraceMost;
   node.inbound.fence = weather_.fence;
   Swim::Options& swim = options.swim;
-  swim.seeds = {machines_[0].endpoint, machines_[1].endpoint};
+  swim.seeds = seeds_of(index);
   swim.period = 50ms;
   swim.probe_timeout = 20ms;
   swim.suspicion = 250ms;
   swim.push_pull = 2500ms;
   swim.seed = below(~std::uint64_t{0});
   options.endpoint = machine.endpoint;
+  options.shadows.late = kDelegationLate;
+  options.shadows.stopping = kGraceMost + kFence;
+  options.shadows.margin = kDelegationMargin;
+  options.shadows.look_every = 100ms;
   options.first_id = (lives_.size() + 1) << 32 | 1;
   options.plan = {Store::kPageBytes * (1 + below(3)), chance(0.7)};
   return options;
+}
+
+/// What an operator writes into the configuration: two nodes that are there. Before there are any,
+/// the first two.
+std::vector<std::string> World::seeds_of(std::size_t index) const {
+  std::vector<std::string> seeds;
+  for (const Machine& machine : machines_)
+    if (&machine != &machines_[index] && machine.life != nullptr && !machine.life->ended &&
+        !machine.life->member->draining() && seeds.size() < 2)
+      seeds.push_back(machine.endpoint);
+  if (seeds.empty()) seeds = {machines_[0].endpoint, machines_[1].endpoint};
+  return seeds;
 }
 
 void World::start(std::size_t index) {
@@ -140,6 +156,10 @@ SimMemberObserver World::observer_of(Life* life) {
   observer.node.notified = [this, life](const Notification& word) { notified(life, word); };
   observer.node.broken = [this, life](Incarnation, TransferId id) { broken(life, id); };
   observer.node.released = [this, life](const std::string& region) { released(life, region); };
+  observer.carried_out = [this, life](TransferId shadow, const Result<TransferId>& as,
+                                      TimePoint deadline) {
+    carried_out(life, shadow, as, deadline);
+  };
   observer.broke = [this](const std::string& what) { broke("{}", what); };
   observer.changed = [this, life](const MemberChange& change) {
     note("{} hears that {} ({:x}) is {}{}: {}", machines_[life->machine].name, change.record.node,

@@ -64,6 +64,19 @@ class World {
     Store::Claim source;
     Store::Claim destination;
   };
+  struct StreamRun;
+  struct Errand;
+  /// What a client wants, but for the pages.
+  struct Course {
+    std::size_t from = 0;
+    std::size_t to = 0;
+    Life* life = nullptr;
+    Life* asker = nullptr;  // has it carried out by the other
+    TransferSpec spec{};
+    TimePoint deadline{};
+    bool hurried = false;
+    bool undisturbed = false;  // has to succeed
+  };
   /// One of the regions that a transfer may have to do with.
   struct Side {
     std::shared_ptr<Store> store;
@@ -76,6 +89,8 @@ class World {
     std::size_t number = 0;
     Life* initiator = nullptr;
     TransferId id = 0;
+    StreamRun* stream = nullptr;
+    std::uint32_t part = 0;
     std::string remote_node;
     std::string remote_region;
     bool write = true;
@@ -85,12 +100,40 @@ class World {
     bool notify = false;
     bool notified = false;
     bool ended = false;
+    bool done = false;
+    bool pending = false;  // asked for elsewhere: its executor does not know of it yet
     bool may_land = true;  // not ended, or its owner's lease has not
     std::vector<Piece> pieces;
     Side local;
     std::vector<Side> remotes;
     TimePoint deadline;
     std::optional<TimePoint> cancelled;
+  };
+  struct StreamRun {
+    Course course;
+    TransferId id = 0;
+    std::size_t planned = 0;
+    std::uint32_t appended = 0;
+    std::size_t under_way = 0;
+    std::uint32_t done = 0;
+    bool closed = false;
+    bool left_open = false;  // nobody closes it
+    bool ended = false;
+    std::optional<TimePoint> cancelled;
+  };
+
+  /// What another node carries out; until it has begun its Move is known by the shadow's id.
+  struct Errand {
+    Life* asker = nullptr;
+    TransferId shadow = 0;
+    Move* move = nullptr;
+    TimePoint deadline;
+    bool undisturbed = false;
+    bool came = false;     // to its executor
+    bool carried = false;  // it runs, or did
+    bool never = false;    // and never will
+    bool ended = false;    // for its asker
+    bool quiet = false;    // the same
   };
 
   template <class... Args>
@@ -109,6 +152,7 @@ class World {
   // world.cpp: nodes and time
   void start(std::size_t machine);
   SimMemberOptions options_of(std::size_t machine, Incarnation incarnation);
+  std::vector<std::string> seeds_of(std::size_t machine) const;
   SimMemberObserver observer_of(Life* life);
   Incarnation new_incarnation(const Machine& machine);
   void end_life(std::size_t machine, bool dark);
@@ -134,6 +178,8 @@ class World {
   // world_transfers.cpp
   void add_region(Life* life, const std::string& name);
   void begin();
+  Move* ask(const Course& course, StreamRun* stream);
+  void cancel_later(Move& move);
   bool take_pieces(Move& move, Store& local, Store& remote, std::size_t pages);
   void attach(Move& move, Side& side, bool source);
   void let_go(Move& move, Side& side, const char* why);
@@ -146,6 +192,21 @@ class World {
   void notified(Life* life, const Notification& notification);
   void broken(Life* life, TransferId id);
   void released(Life* life, const std::string& region);
+
+  // world_streams.cpp
+  void begin_stream(Course course, bool cancelled);
+  void go_on(StreamRun& stream);
+  void cancel(StreamRun& stream);
+  void part_ended(const Move& move, const TransferResult& result);
+  void stream_ended(Life* life, const TransferResult& result);
+
+  // world_errands.cpp
+  void begin_errand(const Course& course, Move& move);
+  void cancel(Errand& errand);
+  void carried_out(Life* life, TransferId shadow, const Result<TransferId>& as, TimePoint deadline);
+  void never_runs(Errand& errand, const char* why);
+  void shadow_ended(Life* life, const TransferResult& result);
+  void check_errands();
 
   // world_checks.cpp
   void check_memory(const char* when);
@@ -165,6 +226,9 @@ class World {
   std::vector<std::unique_ptr<Life>> lives_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, int> cuts_;  // from, to: how many of them
   std::map<TransferId, std::unique_ptr<Move>> moves_;
+  std::size_t asked_ = 0;
+  std::map<TransferId, std::unique_ptr<StreamRun>> streams_;
+  std::map<TransferId, Errand> errands_;  // by shadow
   std::size_t ended_ = 0;
   std::size_t done_ = 0;
   bool calm_ = false;                // nothing more goes wrong

@@ -44,6 +44,7 @@ void World::check_death(const Life& life, const MemberChange& change) {
 void World::check_end() {
   for (const auto& [id, move] : moves_)
     if (!move->ended && !move->initiator->ended) broke("{} never ended", move->number);
+  check_errands();
   check_members();
   for (const Machine& machine : machines_)
     if (machine.life != nullptr && !machine.life->ended) check_nothing_left(*machine.life);
@@ -75,6 +76,10 @@ void World::check_nothing_left(Life& life) {
   SimNode& node = member.node();
   const std::string& name = member.name();
   if (member.ledger().in_flight() != 0) broke("{}: transfers are in flight", name);
+  if (member.streams().size() != 0) broke("{}: streams are open", name);
+  if (member.third_party().shadows().size() != 0) broke("{}: shadows are left", name);
+  if (member.third_party().delegations().unfinished() != 0)
+    broke("{}: it carries out transfers for others", name);
   if (node.outbound().size() != 0) broke("{}: outbound holds transfers", name);
   if (node.inbound().open_count() != 0) broke("{}: inbound transfers are open", name);
   if (node.inbound().known_count() != 0) broke("{}: inbound transfers are remembered", name);

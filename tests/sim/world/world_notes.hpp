@@ -8,6 +8,8 @@ namespace penstock::sim {
 inline constexpr Milliseconds kGraceMost{60};
 inline constexpr Milliseconds kFence{1000};
 inline constexpr Milliseconds kLeaseExtra{300};
+inline constexpr Milliseconds kDelegationLate{50};
+inline constexpr Milliseconds kDelegationMargin{300};
 
 template <class... Args>
 void World::note(fmt::format_string<Args...> text, Args&&... args) {

@@ -27,6 +27,16 @@ void World::add_region(Life* life, const std::string& name) {
   life->stores[name] = store;
   life->all_stores.push_back(store);
   life->member->node().add_region(name, store->bytes());
+  // Of a transfer that its executor is still to hear of, this may be the local one.
+  for (auto& [id, move] : moves_) {
+    if (!move->pending || move->ended || move->initiator != life ||
+        move->local.store->name() != name)
+      continue;
+    move->local = {store, life};
+    for (const Piece& piece : move->pieces)
+      store->reserve(move->write ? piece.source_page : piece.destination_page);
+    attach(*move, move->local, move->write);
+  }
   // Transfers that name no epoch may go to this one as well.
   for (auto& [id, move] : moves_) {
     if (!move->may_land || !move->any_epoch || move->remote_region != name) continue;
@@ -69,95 +79,143 @@ bool World::take_pieces(Move& move, Store& local, Store& remote, std::size_t pag
 }
 
 void World::begin() {
-  const std::size_t from = any_machine();
-  const std::size_t to = chance(0.04) ? from : any_machine();
-  Life* life = machines_[from].life;
+  Course course;
+  course.from = any_machine();
+  course.to = chance(0.04) ? course.from : any_machine();
+  const std::size_t from = course.from;
+  const std::size_t to = course.to;
   Life* other = machines_[to].life;
-  if (life == nullptr || life->ended || life->paused || other == nullptr) return;
+  course.life = machines_[from].life;
+  if (course.life == nullptr || course.life->ended || course.life->paused || other == nullptr)
+    return;
+  const bool write = chance(0.65) || weather_.on_gpu[from] || weather_.on_gpu[to];
+  const std::size_t which = below(2);
+  TransferSpec& spec = course.spec;
+  spec.direction = write ? Direction::kWrite : Direction::kRead;
+  spec.region = machines_[from].name + std::to_string(which);
+  TransferTarget target{machines_[to].name,
+                        machines_[to].name + std::to_string(from == to ? 1 - which : below(2)), 0};
+  for (const auto& region : other->member->node().regions().list())
+    if (region->name == target.region) target.epoch = region->epoch;
+  const bool stale = chance(weather_.stale_epoch);
+  if (stale)
+    target.epoch -= 1 + below(3);
+  else if (chance(weather_.any_epoch))
+    target.epoch = 0;
+  spec.targets = {target};
+  course.hurried = chance(weather_.hurry);
+  spec.deadline_ms = static_cast<std::uint32_t>(course.hurried ? 1 + below(8) : 1500 + below(500));
+  course.deadline = network_.now() + Milliseconds(spec.deadline_ms);
+  spec.lane = chance(0.3) ? Lane::kUrgent : Lane::kBulk;
+  spec.packing = static_cast<PackingMode>(below(3));
+  const bool on_gpu = weather_.on_gpu[from] || weather_.on_gpu[to];
+  if (on_gpu && write && from != to && chance(0.3)) spec.path = PathChoice::kStaged;
+  spec.weight = static_cast<std::uint32_t>(1 + below(5));
+  const bool cancelled = chance(weather_.cancel);
+  course.undisturbed = !weather_.victim[from] && !weather_.victim[to] && !course.hurried &&
+                       !cancelled && !stale &&
+                       (from == to || course.life->member->connected(machines_[to].name));
+  if (chance(weather_.stream)) return begin_stream(std::move(course), cancelled);
+  if (chance(weather_.elsewhere)) {
+    const std::size_t asker = any_machine();
+    Life* asks = machines_[asker].life;
+    if (asker != from && asks != nullptr && !asks->ended && !asks->paused) {
+      course.asker = asks;
+      course.undisturbed = course.undisturbed && !weather_.victim[asker] &&
+                           asks->member->connected(machines_[from].name);
+    }
+  }
+  Move* move = ask(course, nullptr);
+  if (move != nullptr && cancelled) cancel_later(*move);
+}
+
+/// One transfer of this course, or a part of the stream; null: it was not asked for, or refused.
+World::Move* World::ask(const Course& course, StreamRun* stream) {
+  Life* other = machines_[course.to].life;
   auto owned = std::make_unique<Move>();
   Move& move = *owned;
-  move.number = moves_.size() + 1;
-  move.initiator = life;
-  move.remote_node = machines_[to].name;
-  move.write = chance(0.65) || weather_.on_gpu[from] || weather_.on_gpu[to];
+  move.number = ++asked_;
+  move.initiator = course.life;
+  move.stream = stream;
+  move.remote_node = machines_[course.to].name;
+  move.remote_region = course.spec.targets.front().region;
+  move.write = course.spec.direction == Direction::kWrite;
   move.notify = chance(0.3);
+  move.deadline = course.deadline;
   const auto region_of = [&](Life* node, const std::string& name) -> Side {
     const auto found = node->stores.find(name);
     return {found == node->stores.end() ? nullptr : found->second, node};
   };
-  const std::size_t which = below(2);
-  const std::string local_name = machines_[from].name + std::to_string(which);
-  move.remote_region = machines_[to].name + std::to_string(from == to ? 1 - which : below(2));
-  move.local = region_of(life, local_name);
+  move.local = region_of(course.life, course.spec.region);
   const Side remote = region_of(other, move.remote_region);
-  if (!move.local.store || !remote.store) return;
+  if (!move.local.store || !remote.store) return nullptr;
   const bool empty = chance(0.02);
   if (!empty &&
       !take_pieces(move, *move.local.store, *remote.store, 1 + below(weather_.most_pages)))
-    return;
+    return nullptr;
   move.remotes.push_back(remote);
   attach(move, move.local, move.write);
   attach(move, move.remotes.back(), !move.write);
 
+  const std::uint64_t epoch = course.spec.targets.front().epoch;
+  std::uint64_t epoch_now = 0;
+  for (const auto& region : other->member->node().regions().list())
+    if (region->name == move.remote_region) epoch_now = region->epoch;
+  move.any_epoch = epoch == 0;
+  move.stale_epoch = epoch != 0 && epoch != epoch_now;
+  move.undisturbed = course.undisturbed && !move.stale_epoch;
   std::vector<Range> ranges;
   for (const Piece& piece : move.pieces)
     ranges.push_back({piece.source_page * Store::kPageBytes + piece.source.at,
                       piece.destination_page * Store::kPageBytes + piece.destination.at,
                       piece.source.length});
-  TransferSpec spec;
-  spec.direction = move.write ? Direction::kWrite : Direction::kRead;
-  spec.region = local_name;
+  TransferSpec spec = course.spec;
   spec.layout = Ranges{BlobList<Range>::of(ranges)};
-  TransferTarget target{move.remote_node, move.remote_region, 0};
-  for (const auto& region : other->member->node().regions().list())
-    if (region->name == move.remote_region) target.epoch = region->epoch;
-  if (chance(weather_.stale_epoch)) {
-    move.stale_epoch = true;
-    target.epoch -= 1 + below(3);
-  } else if (chance(weather_.any_epoch)) {
-    move.any_epoch = true;
-    target.epoch = 0;
-  }
-  spec.targets = {target};
-  const bool hurried = chance(weather_.hurry);
-  spec.deadline_ms = static_cast<std::uint32_t>(hurried ? 1 + below(8) : 1500 + below(500));
-  move.deadline = network_.now() + Milliseconds(spec.deadline_ms);
-  spec.lane = chance(0.3) ? Lane::kUrgent : Lane::kBulk;
-  spec.packing = static_cast<PackingMode>(below(3));
-  const bool on_gpu = weather_.on_gpu[from] || weather_.on_gpu[to];
-  if (on_gpu && move.write && from != to && chance(0.3)) spec.path = PathChoice::kStaged;
-  spec.weight = static_cast<std::uint32_t>(1 + below(5));
   if (move.notify) spec.notify = "word";
-  const bool cancelled = chance(weather_.cancel);
-  move.undisturbed = !weather_.victim[from] && !weather_.victim[to] && !hurried && !cancelled &&
-                     !move.stale_epoch &&
-                     (from == to || life->member->connected(machines_[to].name));
-
-  const auto id = life->member->transfer(spec);
-  note("{} {} {} {} in {} pieces{}{}{}{}", move.number, local_name,
+  const auto id =
+      course.asker != nullptr ? course.asker->member->transfer_on(machines_[course.from].name, spec)
+      : stream == nullptr
+          ? course.life->member->transfer(spec)
+          : course.life->member->append({stream->id, stream->appended, spec.layout, spec.notify});
+  note("{} {} {} {} in {} pieces{}{}{}{}{}", move.number, spec.region,
        move.write ? "writes to" : "reads from", move.remote_region, ranges.size(),
-       move.notify ? ", notify" : "", hurried ? ", hurried" : "",
+       move.notify ? ", notify" : "", course.hurried ? ", hurried" : "",
        move.stale_epoch ? ", stale epoch"
        : move.any_epoch ? ", any epoch"
                         : "",
+       stream != nullptr         ? fmt::format(", part {} of {:x}", stream->appended, stream->id)
+       : course.asker != nullptr ? ", asks " + machines_[course.asker->machine].name
+                                 : "",
        id ? fmt::format(", as {:x}", *id) : ": refused, " + id.error().message);
   if (!id) {
-    if (move.undisturbed) broke("{} was refused: {}", move.number, id.error().message);
+    if (move.undisturbed && (stream == nullptr || !stream->ended))
+      broke("{} was refused: {}", move.number, id.error().message);
     for (Side* side : {&move.local, &move.remotes.front()}) {
       let_go(move, *side, "it was refused");
       give_back(move, *side);
     }
-    return;
+    return nullptr;
   }
   move.id = *id;
+  if (stream != nullptr) {
+    move.part = stream->appended++;
+    ++stream->under_way;
+    if (stream->cancelled) move.cancelled = stream->cancelled;
+  }
   moves_.emplace(move.id, std::move(owned));
-  if (cancelled)
-    network_.after(some(8ms), [this, &move] {
-      if (move.initiator->ended) return;
-      note("{} is cancelled", move.number);
-      if (!move.cancelled) move.cancelled = network_.now();
-      move.initiator->member->cancel(move.id);
-    });
+  if (course.asker != nullptr) begin_errand(course, move);
+  return &move;
+}
+
+void World::cancel_later(Move& move) {
+  if (move.pending)
+    return network_.after(some(8ms), [this, &errand = errands_.at(move.id)] { cancel(errand); });
+  network_.after(some(8ms), [this, &move] {
+    if (move.initiator->ended) return;
+    note("{} is cancelled", move.number);
+    if (!move.cancelled) move.cancelled = network_.now();
+    move.initiator->member->cancel(move.id);
+  });
 }
 
 /// From now on its pages there belong to somebody else.
@@ -187,6 +245,8 @@ bool World::holds(const Move& move, const Side& side) const {
 // -- what nodes tell -----------------------------------------------------------------------------
 
 void World::ended(Life* life, const TransferResult& result) {
+  if (result.parts) return stream_ended(life, result);
+  if (!result.on.empty()) return shadow_ended(life, result);
   const auto found = moves_.find(result.id);
   if (found == moves_.end()) return broke("{:x} ended and was never asked for", result.id);
   Move& move = *found->second;
@@ -196,8 +256,10 @@ void World::ended(Life* life, const TransferResult& result) {
        quiet ? "" : ", remote unreachable", result.error.message);
   if (move.ended) return broke("{} ended twice", move.number);
   move.ended = true;
+  move.done = done;
   ++ended_;
   done_ += done;
+  if (move.stream != nullptr) part_ended(move, result);
   check_memory("when a transfer ended");
   if (done && move.stale_epoch && !move.pieces.empty())
     broke("{} is done, but named an epoch that was", move.number);
@@ -278,6 +340,8 @@ void World::notified(Life* life, const Notification& word) {
       let_go(move, side, "the owner was notified");
   }
   if (!right) broke("{} notified before its bytes were there", move.number);
+  if (word.stream != (move.stream != nullptr ? move.stream->id : 0) || word.part != move.part)
+    broke("{} notified as part {} of {:x}", move.number, word.part, word.stream);
 }
 
 void World::broken(Life* life, TransferId id) {
@@ -296,8 +360,12 @@ void World::released(Life* life, const std::string& region) {
   note("{} is released", region);
   const std::shared_ptr<Store> store = life->stores.at(region);
   for (auto& [id, move] : moves_) {
-    if (move->local.store == store && !move->ended)
+    if (move->local.store == store && move->pending && !move->ended) {
+      let_go(*move, move->local, "its region was released");
+      move->local.overwritten = true;
+    } else if (move->local.store == store && !move->ended) {
       broke("{} is released, and {} has not ended", region, move->number);
+    }
     for (Side& side : move->remotes)
       if (side.store == store) {
         let_go(*move, side, "its region was released");

@@ -339,7 +339,6 @@ TEST(PollerLoop, CardsTakeWorkByTheirSpeedAndADeadOneNone) {
   rig.cards[1]->options().bytes_per_second = 1e9;
   rig.cards[2]->refuse_posts(false);
   rig.cards[2]->options().connect = 1h;  // never connects
-  PollerOptions options;
   auto memory = std::make_shared<test::HeapMemory>(32u << 20);
   auto region = std::make_shared<RegisteredMemory>();
   region->memory = memory;

@@ -20,6 +20,7 @@ from .events import AsyncSubscription, Event, MemberChange, Notification, Subscr
 from .layout import Pages, Ranges, Strided
 from .region import AsyncRegion, Region, RegionInfo
 from .shared import shared_array
+from .stream import Stream
 from .trace import Trace, TraceCard, TraceStage
 from .transfer import CardShare, Target, Transfer, TransferResult, TransferSpec, wait_all
 
@@ -29,7 +30,7 @@ __all__ = [
     "CudaMemory", "DeadlineExceeded", "Denied", "Draining", "Error", "Event", "InternalError",
     "InvalidArgument", "Lost", "MemberChange", "NoAnswer", "Node", "NotFound", "Notification",
     "Pages", "PeerLost", "ProviderError", "Ranges", "Region", "RegionInfo", "ResourceExhausted",
-    "Restart", "Service", "Stale", "Strided", "Subscription", "Target", "Trace", "TraceCard", "TraceStage",
+    "Restart", "Service", "Stale", "Stream", "Strided", "Subscription", "Target", "Trace", "TraceCard", "TraceStage",
     "Transfer", "TransferInfo",
     "TransferResult", "TransferSpec", "Unsupported", "aio", "shared_array", "wait_all",
 ]

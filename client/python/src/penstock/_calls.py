@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import uuid
 from typing import (Any, Callable, Dict, Generic, List, Mapping, Optional, Sequence, Tuple, TypeVar,
                     Union)
 
@@ -16,6 +17,7 @@ from .cuda import cuda_place
 from .errors import InternalError, InvalidArgument, NotFound
 from .layout import (Bases, IndexList, Layout, Pages, Ranges, Strided, blob, unsigned_array)
 from .region import RegionBase, RegionInfo, info_of
+from .stream import Stream
 from .trace import Trace, trace_of
 from .transfer import (TERMINAL, Seconds, Target, Transfer, TransferResult, TransferSpec,
                        milliseconds, result_of)
@@ -255,6 +257,8 @@ class TransferCalls:
     `start_after`  IPC handle of a CUDA event: nothing is read before it is done
     `record_event` the same: recorded behind a copy on one node
     `verify`       done only when the digests of both sides are equal, page by page
+    `on`           the node that carries it out: the first region is then that node's (its name), and
+                   node "" of the other side means that node
     ============== =================================================================================
 
     and `progress`: True shows a tqdm bar; a tqdm is updated; a callable gets (bytes, bytes in all).
@@ -335,6 +339,27 @@ class TransferCalls:
         return self.submit([TransferSpec("write", name_of(src_region), where, layout,
                                          **_checked(options))], progress)
 
+    def _stream(self, region: RegionName, node: str, remote: RegionName, direction: str, epoch: int,
+                options: Dict[str, Any]) -> Stream:
+        for key in options:
+            if key in _NOT_OF_STREAMS or key not in _OPTIONS:
+                raise TypeError(f"unexpected keyword argument '{key}' of a stream"
+                                + (": append() takes it" if key in _OF_PARTS else ""))
+        may_have_ended = bool(options.get("key"))
+        if not may_have_ended:
+            # Asked again when the answer is lost with its connection, it opens no second one.
+            options = {**options, "key": f"stream-{uuid.uuid4().hex}"}
+        spec = TransferSpec(direction, name_of(region), (Target(node, name_of(remote), epoch),),
+                            Ranges(()), **options)
+        fields = spec.fields()
+        del fields["layout"]
+        fields["target"] = fields.pop("targets")[0]
+        stream = Stream(self._core, f"{direction} {spec.region} "
+                        f"{'to' if direction == 'write' else 'from'} "
+                        f"{node or 'this node'}:{name_of(remote)}")
+        self._core.start_transfer("stream", fields, stream, may_have_ended)
+        return stream
+
     def _one(self, direction: str, region: RegionName, node: str, remote: RegionName,
              layout: Layout, epoch: int, progress: Any, options: Dict[str, Any]) -> Transfer:
         spec = TransferSpec(direction, name_of(region), (Target(node, name_of(remote), epoch),),
@@ -343,7 +368,11 @@ class TransferCalls:
 
 
 _OPTIONS = ("deadline", "priority", "weight", "packing", "path", "key", "notify", "start_after",
-            "record_event", "verify")
+            "record_event", "verify", "on")
+
+
+_OF_PARTS = ("start_after", "record_event")
+_NOT_OF_STREAMS = _OF_PARTS + ("on",)
 
 
 def _checked(options: Dict[str, Any]) -> Dict[str, Any]:
@@ -371,10 +400,10 @@ def _piece(local: RegionName, src_offset: int, dst_offset: int, size: Optional[i
 def options_of(endpoint: str, client: str, identity: str, timeout: float, memory_timeout: float,
                lost_after: float, max_request_bytes: int,
                restarted: Optional[Callable[[Restart], object]], key_file: str,
-               server_key: str, lease: float) -> Options:
+               server_key: str, lease: float, ring: bool, spin: float = 0.0) -> Options:
     for name, value in (("timeout", timeout), ("memory_timeout", memory_timeout),
                         ("lost_after", lost_after)):
         if not value > 0:
             raise InvalidArgument("INVALID_ARGUMENT", f"{name}: expected seconds, found {value}")
     return Options(endpoint, client, identity, timeout, memory_timeout, lost_after,
-                   max_request_bytes, restarted, key_file, server_key, max(0.0, lease))
+                   max_request_bytes, restarted, key_file, server_key, max(0.0, lease), ring, spin)

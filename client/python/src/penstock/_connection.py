@@ -1,5 +1,5 @@
-"""The DEALER to the service: reconnects by itself, and tells when it did. One thread but for
-wake()."""
+"""The DEALER to the service: reconnects by itself, and tells when it did. One thread at a time but
+for wake()."""
 
 from __future__ import annotations
 
@@ -67,11 +67,13 @@ class Connection:
         except BlockingIOError:
             pass  # full: the poller is woken anyway
 
-    def send(self, frame: bytes) -> bool:
-        """False when there is no connection; connected() will come."""
+    def send(self, frame: bytes, number: int = 0) -> bool:
+        """False when there is no connection; connected() will come. `number`: its place among what
+        goes by the ring."""
+        frames = [frame] if number == 0 else [frame, number.to_bytes(8, "little")]
         for _ in range(2):
             try:
-                self._dealer.send(frame, zmq.DONTWAIT)
+                self._dealer.send_multipart(frames, zmq.DONTWAIT)
                 return True
             except zmq.Again:
                 # A busy socket takes notice of a new connection up to a millisecond after the
@@ -79,15 +81,28 @@ class Connection:
                 self._dealer.getsockopt(zmq.EVENTS)
         return False
 
-    def poll(self, timeout_ms: int, connected: Callable[[], None],
-             disconnected: Callable[[], None], message: Callable[[bytes], None],
-             refused: Callable[[str], None]) -> None:
+    def also(self, descriptor: int) -> None:
+        """wait() ends when this is readable, too."""
+        self._poller.register(descriptor, zmq.POLLIN)
+
+    def no_more(self, descriptor: int) -> None:
+        self._poller.unregister(descriptor)
+
+    def wait(self, timeout_ms: int) -> bool:
+        """Whether something else than wake() ended it."""
         ready = dict(self._poller.poll(timeout_ms))
         if self._awoken in ready:
             try:
                 os.read(self._awoken, 65536)
             except BlockingIOError:
                 pass
+            del ready[self._awoken]
+        return bool(ready)
+
+    def tell(self, connected: Callable[[], None], disconnected: Callable[[], None],
+             message: Callable[[bytes, int], None], refused: Callable[[str], None]) -> None:
+        """Tells what came. `message(frame, number)`: its place among what comes by the ring, or
+        0."""
         self._tell_changes(connected, disconnected, refused)
         for _ in range(_MESSAGES_PER_POLL):
             try:
@@ -97,7 +112,9 @@ class Connection:
             # A reply of a new connection must not be taken for one of the old: first what changed.
             self._tell_changes(connected, disconnected, refused)
             if len(frames) == 1:
-                message(frames[0])
+                message(frames[0], 0)
+            elif len(frames) == 2 and len(frames[1]) == 8:
+                message(frames[0], int.from_bytes(frames[1], "little"))
 
     def _tell_changes(self, connected: Callable[[], None], disconnected: Callable[[], None],
                       refused: Callable[[str], None]) -> None:

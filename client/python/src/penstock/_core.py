@@ -20,12 +20,12 @@ from typing import (TYPE_CHECKING, Any, Callable, List, Optional, Sequence, Set,
 import numpy as np
 
 from . import _wire
+from ._by_ring import ByRing
 from ._connection import Connection
 from ._keys import keys_for
-from ._pending import REPEATABLE, Done, PendingRequests, Request
+from ._pending import REPEATABLE, Done, Request
 from ._progress import Watch
 from ._service import Options, Restart, Service
-from ._waiting import WaitingTransfers
 from ._wire import Message
 from .errors import Cancelled, Denied, Error, InternalError, InvalidArgument, NoAnswer, error_of
 from .events import Event, Subscription, event_of
@@ -63,7 +63,7 @@ def _close_all() -> None:
         core.close()
 
 
-class Core:
+class Core(ByRing):
     def __init__(self, options: Options) -> None:
         identity = options.identity or f"client-{uuid.uuid4().hex}"
         if not 1 <= len(identity.encode()) <= 255 or identity[0] == "\0":
@@ -78,27 +78,16 @@ class Core:
             keys_for(options.endpoint, options.key_file, options.server_key))
         self._ids = itertools.count(1)
         self._pid = os.getpid()
-        self._lock = threading.Lock()
+        super().__init__()
         # Under the lock:
-        self._closing = False
-        self._closed = False
-        self._posted: List[Request] = []
         self._subscriptions: List[Subscription] = []
         self._last_sequence = 0
         self._regions: List[RegionBase] = []
         self._watches: List[Watch] = []
-        # The client's thread only:
-        self._connected = False
-        self._connections = 0  # so far
-        # The service of this connection has answered hello: it is known which life of it this is,
-        # and our regions are there. Other requests wait for that.
-        self._greeted = False
-        self._pending = PendingRequests()
-        self._waiting = WaitingTransfers()
+        # Of whoever has the turn (ByRing):
         self._remaking: Optional[_Remaking] = None
         self._asking = False
         self._last_heard = self._next_check = self._next_progress = time.monotonic()
-        self._next_renewal = self._last_heard
         self._thread = threading.Thread(target=self._run, name="penstock", daemon=True)
         _living.add(self)
         self._thread.start()
@@ -110,12 +99,6 @@ class Core:
             raise InvalidArgument(
                 "INVALID_ARGUMENT", f"{what} would wait for the thread that runs this callback; "
                 "start it and use add_done_callback(), or another thread")
-
-    def call_back(self, callback: Callable[..., object], *args: object) -> None:
-        try:
-            callback(*args)
-        except Exception:  # a callback's failure must not end the client's thread
-            log.exception("a callback of a penstock client failed")
 
     def start(self, operation: str, fields: Message,
               timeout: Optional[float] = None) -> concurrent.futures.Future[Message]:
@@ -134,7 +117,9 @@ class Core:
 
     def call(self, operation: str, fields: Message, timeout: Optional[float] = None) -> Message:
         self.refuse_on_own_thread(f"'{operation}'")
-        return self.start(operation, fields, timeout).result()
+        future = self.start(operation, fields, timeout)
+        self.spin(future)
+        return future.result()
 
     def submit(self, specs: Sequence[TransferSpec], progress: Any = None) -> List[Transfer]:
         """A handle for each target, in order of specs and targets. Refusals are results."""
@@ -160,6 +145,17 @@ class Core:
                 self._watches.append(watch)
         self._post(request)
         return transfers
+
+    def start_transfer(self, operation: str, fields: Message, transfer: Transfer,
+                       may_have_ended: bool = False) -> None:
+        """A request of which the reply has the id of one transfer: asked twice, it is the same one.
+        `may_have_ended`: long ago, so that it is asked for."""
+        def done(reply: Optional[Message], error: Optional[Error]) -> None:
+            self._on_accepted([transfer], may_have_ended, reply, error)
+
+        request = self._request(operation, fields, done)
+        request.repeatable = True
+        self._post(request)
 
     def subscribe(self, kind: Type[_S], topics: Sequence[str],
                   callback: Optional[Callable[[Event], object]],
@@ -250,6 +246,8 @@ class Core:
         if os.getpid() != self._pid:
             raise InvalidArgument("INVALID_ARGUMENT", "this client belongs to the process that was "
                                   "forked; make another one here")
+        if self._ring is not None and self._send_at_once(request):
+            return
         with self._lock:
             if not self._closing:
                 self._posted.append(request)
@@ -261,18 +259,27 @@ class Core:
 
     def _run(self) -> None:
         while True:
-            with self._lock:
-                posted, self._posted = self._posted, []
-                closing = self._closing
-            for request in posted:
-                self._add(request)
-            if closing:
-                break
-            wait = max(0.0, self._next_time() - time.monotonic())
-            self._connection.poll(int(wait * 1000) + 1 if wait else 0, self._on_connected,
-                                  self._on_disconnected, self._on_message, self._on_refused)
-            self._check_time()
-        self._end_everything()
+            with self._turn:
+                self._call_what_was_left()
+                with self._lock:
+                    posted, self._posted = self._posted, []
+                    closing = self._closing
+                for request in posted:
+                    self._add(request)
+                if closing:
+                    break
+                self._send_unsent()
+                wait = self._prepare_to_wait()
+            rang = self._connection.wait(int(wait * 1000) + 1 if wait else 0)
+            with self._turn:
+                self._connection.tell(self._on_connected, self._on_disconnected, self._on_came,
+                                      self._on_refused)
+                self._after_wait(rang)
+                self._check_time()
+        with self._turn:
+            self._end_everything()
+
+    # -- requests and answers ----------------------------------------------------------------------
 
     def _next_time(self) -> float:
         progress = self._next_progress if self._watches else float("inf")
@@ -280,18 +287,10 @@ class Core:
         return min(self._next_check, progress, renewal, self._pending.next_deadline())
 
     def _add(self, request: Request) -> None:
-        if request.operation == "transfer":
-            self._waiting.request_sent()
+        self._begin(request)
         self._pending.add(request)
         if self._greeted:
             self._send(request)
-
-    def _send(self, request: Request) -> None:
-        if not self._connection.send(request.frame):
-            return  # _on_connected() comes, then it is sent
-        request.sent = True
-        if not request.repeatable:
-            request.frame = b""  # page lists can be large
 
     def _ask(self, operation: str, fields: Message, done: Done,
              timeout: Optional[float] = None) -> None:
@@ -337,10 +336,13 @@ class Core:
         self._connected = True
         self._connections += 1
         self._asking = False
+        self._drop_ring()
+        self._ring_failed = False
         self._say_hello()
 
     def _on_disconnected(self) -> None:
         self._connected = self._greeted = False
+        self._drop_ring()
 
     def _on_refused(self, why: str) -> None:
         """Before the first hello that is the end of it; later it may be let in again."""
@@ -355,6 +357,7 @@ class Core:
             if connection != self._connections or not self._connected:
                 return
             if reply is not None:
+                self._wants_ring = self._may_have_ring(reply.get("ring"))
                 self._resume(Service(reply["node"], reply["incarnation"],
                                      reply.get("service_version", ""),
                                      tuple(reply.get("devices", ()))))
@@ -394,20 +397,13 @@ class Core:
                 self.call_back(self.options.restarted, Restart(
                     remaking.service, tuple(remaking.made), tuple(remaking.lost)))
         self._greeted = True
+        waiting = self._pending.to_send()  # without the question that comes now
         self._renew_lease()
-        for request in self._pending.to_send():
+        for request in waiting:
             self._send(request)
         if self._connections > 1:
             self._subscribe_again()
             self._ask_for_waiting(0)
-
-    def _renew_lease(self) -> None:
-        """A service that knows no leases refuses it, and that is that."""
-        lease = self.options.lease
-        if lease > 0 and self._greeted:
-            self._next_renewal = time.monotonic() + lease / 3
-            self._ask("hello", {"client": self.options.client, "lease_ms": int(lease * 1000)},
-                      lambda *_: None)
 
     def _make_again(self, remaking: _Remaking, region: RegionBase) -> None:
         connection = self._connections
@@ -554,6 +550,8 @@ class Core:
                    "it is not connected: is penstockd running there?"))
 
     def _end_everything(self) -> None:
+        self._call_what_was_left()
+        self._drop_ring()
         with self._lock:
             posted, self._posted = self._posted, []
             subscriptions, self._subscriptions = self._subscriptions, []

@@ -13,7 +13,7 @@ from .errors import Error
 Done = Callable[[Optional[Message], Optional[Error]], None]
 # What may be asked again without harm, when the connection was lost before the answer.
 REPEATABLE = frozenset({"hello", "regions", "nodes", "status", "transfers", "cancel", "digest",
-                        "fill", "keep"})
+                        "fill", "keep", "close"})
 
 
 @dataclasses.dataclass

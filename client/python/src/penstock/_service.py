@@ -43,3 +43,5 @@ class Options:
     key_file: str = ""
     server_key: str = ""
     lease: float = 0.0
+    ring: bool = True
+    spin: float = 0.0

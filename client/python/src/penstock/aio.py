@@ -22,6 +22,7 @@ from .errors import Error, NoAnswer, PeerLost
 from .events import AsyncSubscription, Event
 from .layout import IndexList
 from .region import AsyncRegion, RegionInfo
+from .stream import Stream
 from .trace import Trace
 from .transfer import Seconds, Transfer
 
@@ -37,10 +38,10 @@ class Client(TransferCalls):
                  memory_timeout: float = 120.0, client: str = "penstock-python", identity: str = "",
                  lost_after: float = 60.0, max_request_bytes: int = 64 << 20,
                  restarted: Optional[Callable[[Restart], object]] = None, key_file: str = "",
-                 server_key: str = "", lease: float = 60.0) -> None:
+                 server_key: str = "", lease: float = 60.0, ring: bool = True) -> None:
         self._options = _calls.options_of(endpoint, client, identity, timeout, memory_timeout,
                                           lost_after, max_request_bytes, restarted, key_file,
-                                          server_key, lease)
+                                          server_key, lease, ring)
 
     def __repr__(self) -> str:
         return f"<penstock.aio.Client of {self._options.endpoint}>"
@@ -133,6 +134,13 @@ class Client(TransferCalls):
     async def accepted(self, transfer: Transfer) -> int:
         """Its id, once the service has accepted it. Raises the refusal."""
         return await asyncio.wrap_future(transfer._accepted)
+
+    async def stream(self, region: RegionName, node: str, remote_region: RegionName, *,
+                     direction: str = "write", epoch: int = 0, **options: Any) -> Stream:
+        """As penstock.Client.stream(): ``async with await client.stream(...) as stream``."""
+        stream = self._stream(region, node, remote_region, direction, epoch, options)
+        await self.accepted(stream)
+        return stream
 
     async def cancel(self, transfers: Sequence[Union[int, Transfer]]) -> List[int]:
         """As penstock.Client.cancel()."""

@@ -17,6 +17,7 @@ from .errors import Error, NoAnswer, PeerLost
 from .events import Event, Subscription
 from .layout import IndexList
 from .region import Region, RegionInfo
+from .stream import Stream
 from .trace import Trace
 from .transfer import Seconds, Transfer
 
@@ -42,6 +43,10 @@ class Client(TransferCalls):
     often, and 0 means never. Where a tcp endpoint asks for
     keys (docs/security.md): `key_file` is the file of this client's secret key, `server_key` the
     service's public key or the file of it; "": as PENSTOCK_KEY_FILE and PENSTOCK_SERVER_KEY say.
+    With `ring` a service on the same machine is asked by a ring in shared memory where it offers
+    one (on x86-64, in CPython); else, and for long messages, by ZeroMQ. A call that waits for an
+    answer by the ring looks for it itself for `spin` seconds before it sleeps, which takes a core
+    meanwhile.
     Raises NoAnswer when nobody answers, Denied when the client is not let in.
     """
 
@@ -49,10 +54,11 @@ class Client(TransferCalls):
                  memory_timeout: float = 120.0, client: str = "penstock-python", identity: str = "",
                  lost_after: float = 60.0, max_request_bytes: int = 64 << 20,
                  restarted: Optional[Callable[[Restart], object]] = None, key_file: str = "",
-                 server_key: str = "", lease: float = 60.0) -> None:
+                 server_key: str = "", lease: float = 60.0, ring: bool = True,
+                 spin: float = 0.0) -> None:
         self._core = Core(_calls.options_of(endpoint, client, identity, timeout, memory_timeout,
                                             lost_after, max_request_bytes, restarted, key_file,
-                                            server_key, lease))
+                                            server_key, lease, ring, spin))
         try:
             self._core.greeted.result(timeout)
         except concurrent.futures.TimeoutError:
@@ -79,6 +85,11 @@ class Client(TransferCalls):
                     break  # the service is away: there is nobody to ask
         finally:
             self._core.close()
+
+    @property
+    def has_ring(self) -> bool:
+        """Whether requests go by a ring in shared memory now."""
+        return self._core.has_ring()
 
     def __enter__(self) -> Client:
         return self
@@ -142,6 +153,16 @@ class Client(TransferCalls):
         return self._ask(_calls.digest(region, page_bytes, pages, offset, size))
 
     # -- transfers (those that start them: TransferCalls) ------------------------------------------
+
+    def stream(self, region: RegionName, node: str, remote_region: RegionName, *,
+               direction: str = "write", epoch: int = 0, **options: Any) -> Stream:
+        """Opens a transfer that stays open: parts are appended, and it is closed (see Stream).
+        Waits until it is accepted; raises the refusal. Options are those of write() but for
+        `start_after` and `record_event`, which append() takes; `deadline` is that of the whole."""
+        self._core.refuse_on_own_thread("stream")
+        stream = self._stream(region, node, remote_region, direction, epoch, options)
+        stream.wait_accepted()
+        return stream
 
     def cancel(self, transfers: Sequence[Union[int, Transfer]]) -> List[int]:
         """Asks the service to stop these. Returns the ids that it does not know."""

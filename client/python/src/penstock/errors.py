@@ -58,7 +58,8 @@ class Stale(Error):
 
 
 class PeerLost(Error):
-    """PEER_UNREACHABLE, PEER_LEFT, PEER_DEAD: the other node went while the work was under way."""
+    """PEER_UNREACHABLE, PEER_LEFT, PEER_DEAD, EXECUTOR_DIED: the other node, or the one that
+    carried it out, went while the work was under way."""
 
 
 class DeadlineExceeded(Error, TimeoutError):
@@ -104,6 +105,7 @@ _FAMILY: Dict[str, Type[Error]] = {
     "PEER_UNREACHABLE": PeerLost,
     "PEER_LEFT": PeerLost,
     "PEER_DEAD": PeerLost,
+    "EXECUTOR_DIED": PeerLost,
     "DEADLINE_EXCEEDED": DeadlineExceeded,
     "CANCELLED": Cancelled,
     "DRAINING": Draining,

@@ -24,6 +24,8 @@ class Notification:
     region: str    # the region here
     bytes: int
     data: _Bytes
+    stream: int = 0  # the stream's id there, of which the transfer is a part; 0: of none
+    part: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +60,8 @@ def event_of(raw: Dict[str, Any]) -> Event:
     elif name == "notify":
         data = raw.get("data", b"")
         body = Notification(raw.get("from", ""), raw.get("transfer", 0), raw.get("region", ""),
-                            raw.get("bytes", 0), data.encode() if isinstance(data, str) else data)
+                            raw.get("bytes", 0), data.encode() if isinstance(data, str) else data,
+                            raw.get("stream", 0), raw.get("part", 0))
     elif name.startswith("member_"):
         body = MemberChange(name[len("member_"):], raw.get("node", ""), raw.get("incarnation", 0),
                             raw.get("reason", ""))

@@ -9,7 +9,7 @@ from typing import Any, Dict, Tuple
 @dataclasses.dataclass(frozen=True)
 class TraceStage:
     #: "admission", "queue", "metadata", "posting", "wire", "recovery", "completion", "copy",
-    #: "verification", "notification"
+    #: "verification", "notification"; of a stream "open", "closing"
     name: str
     at: float    # seconds since the request arrived
     took: float  # seconds

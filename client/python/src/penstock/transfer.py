@@ -66,6 +66,7 @@ class TransferSpec:
     start_after: bytes = b""            # a CUDA event's IPC handle: nothing is read before it
     record_event: bytes = b""           # the same: recorded behind a copy on one node
     verify: bool = False                # done only when both sides have the same digests
+    on: str = ""                        # the node that carries it out; `region` is then its
 
     def fields(self) -> Dict[str, Any]:
         fields: Dict[str, Any] = {"direction": self.direction, "region": self.region,
@@ -75,7 +76,8 @@ class TransferSpec:
             fields["deadline_ms"] = milliseconds(self.deadline, "deadline")
         for key, value, default in (("lane", self.priority, "bulk"), ("weight", self.weight, 1),
                                     ("packing", self.packing, "auto"), ("path", self.path, "auto"),
-                                    ("key", self.key, ""), ("verify", self.verify, False)):
+                                    ("key", self.key, ""), ("verify", self.verify, False),
+                                    ("on", self.on, "")):
             if value != default:
                 fields[key] = value
         for key, data in (("notify", self.notify), ("start_after", self.start_after),
@@ -111,6 +113,12 @@ class TransferResult:
     elapsed_us: int = 0  # from acceptance, by the service's clock
     path: str = ""       # "direct", "packed", "inline", "local_copy", ...: docs/protocol.md
     cards: Tuple[CardShare, ...] = ()
+    stream: int = 0      # of a part: the stream's id; `part` is its number
+    part: int = 0
+    parts: int = 0       # of a stream: appended, and of them done
+    parts_done: int = 0
+    on: str = ""         # the node that carried it out, "" the service's own
+    on_as: int = 0       # the transfer's id there, once it is known
     error: Optional[Error] = None  # unless done
     #: When it is not done: rows of (source offset, destination offset, length) that had landed.
     landed: np.ndarray[Any, Any] = dataclasses.field(
@@ -138,7 +146,9 @@ def result_of(body: Dict[str, Any]) -> TransferResult:
                     for card in body.get("cards", ())),
         **{key: body[key] for key in ("remote", "node", "region", "remote_region", "direction",
                                       "lane", "bytes", "writes", "elapsed_us", "path",
-                                      "landed_truncated") if key in body})
+                                      "landed_truncated", "stream", "part", "parts", "parts_done",
+                                      "on", "on_as")
+           if key in body})
     return result if state == "done" else with_error(result, body.get("error") or {})
 
 
@@ -238,6 +248,7 @@ class Transfer:
               what: str) -> Any:
         if not future.done():
             self._core.refuse_on_own_thread("waiting for a transfer")
+            self._core.spin(future, timeout)
         try:
             return future.result(timeout)
         except concurrent.futures.TimeoutError:
@@ -250,7 +261,10 @@ class Transfer:
     def add_done_callback(self, callback: Callable[[Transfer], object]) -> None:
         """Calls `callback(transfer)` once it has ended, on the client's thread (at once, here, when
         it has ended already). It must not block; it may start transfers."""
-        self._ended.add_done_callback(lambda _: self._core.call_back(callback, self))
+        if self._ended.done():
+            self._core.call_here(callback, self)
+        else:
+            self._ended.add_done_callback(lambda _: self._core.call_back(callback, self))
 
     def cancel(self) -> bool:
         """Asks the service to stop it, without waiting: the end still comes, and may be "done" when
