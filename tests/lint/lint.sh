@@ -34,7 +34,7 @@ tidy() {
   local known
   known=$(sed -n 's/^ *"file": "\(.*\)",\{0,1\}$/\1/p' "$build/compile_commands.json" |
     sed "s|^$PWD/||") || return 1
-  select_files '^(transport|actors|client|apps)/.*\.cpp$' | grep -Fxf <(echo "$known") |
+  { select_files '^(transport|actors|client|apps)/.*\.cpp$' | grep -Fxf <(echo "$known") || true; } |
     xargs -r -d '\n' -P "$jobs" -n 1 "$here/tidy_one.sh" "$build"
 }
 
