@@ -164,10 +164,12 @@ void Outbound::opened(Transfer& transfer, Result<Answer>& answer,
   }
   if (!answer) {
     tell(transfer, Fence{transfer.asked.id, "", {}, true}, now + options_.fence);
-    const bool late =
+    const bool expired =
         answer.error().code == ErrorCode::kPeerUnreachable && now >= transfer.asked.deadline;
-    return end(transfer, late ? Outcome::kExpired : Outcome::kFailed, answer.error(),
-               Remote::kQuiet, now);
+    if (!expired) return end(transfer, Outcome::kFailed, answer.error(), Remote::kQuiet, now);
+    Error error = late(transfer);
+    error.message += "; " + answer.error().message;
+    return end(transfer, Outcome::kExpired, std::move(error), Remote::kQuiet, now);
   }
   auto* ok = std::get_if<OpenOk>(&*answer);
   if (!ok || !links || links->empty()) {
