@@ -3,6 +3,15 @@
 #include <algorithm>
 
 namespace penstock {
+namespace {
+
+tl::unexpected<Error> unknown(TransferId stream) {
+  return fail(ErrorCode::kNotFound,
+              "no stream {} is known here: it ended long ago, or this service was restarted",
+              stream);
+}
+
+}  // namespace
 
 void Streams::open(TransferId id, Terms terms) {
   while (!ended_.empty() && !port_.remembered(ended_.front())) {
@@ -31,10 +40,7 @@ void Streams::open(TransferId id, Terms terms) {
 
 Result<Streams::Next> Streams::next(const AppendRequest& request) const {
   const auto found = streams_.find(request.stream);
-  if (found == streams_.end())
-    return fail(ErrorCode::kNotFound,
-                "no stream {} is known here: it ended long ago, or this service was restarted",
-                request.stream);
+  if (found == streams_.end()) return unknown(request.stream);
   const Stream& stream = found->second;
   if (request.part < stream.parts.size()) return Next{stream.parts[request.part]};
   if (stream.state == State::kClosing)
@@ -74,10 +80,7 @@ void Streams::refused(TransferId id, std::uint32_t part, const Error& error, Tim
 
 Result<void> Streams::can_close(const CloseRequest& request) const {
   const auto found = streams_.find(request.stream);
-  if (found == streams_.end())
-    return fail(ErrorCode::kNotFound,
-                "no stream {} is known here: it ended long ago, or this service was restarted",
-                request.stream);
+  if (found == streams_.end()) return unknown(request.stream);
   const Stream& stream = found->second;
   const bool well = stream.state == State::kOpen || stream.state == State::kClosing ||
                     (stream.state == State::kEnded && stream.result.state == Outcome::kDone);

@@ -211,17 +211,15 @@ void write_bytes(Writer& out, std::string_view key, const std::string& bytes) {
   if (!bytes.empty()) out.list(key, std::span<const char>(bytes));
 }
 
-void write_spec(Writer& out, const TransferSpec& spec) {
-  auto optional_fields = (spec.deadline_ms != 0) + !spec.key.empty() + !spec.notify.empty() +
-                         (spec.packing != Packing::kAuto) + !spec.path.empty() +
-                         !spec.start_after.empty() + !spec.record_event.empty() + spec.verify +
-                         !spec.on.empty();
-  out.map(6 + static_cast<std::uint32_t>(optional_fields));
-  out.field("direction", spec.direction == Direction::kWrite ? "write" : "read");
-  out.field("region", spec.region);
-  write_targets(out, spec.targets);
-  out.text("layout");
-  std::visit([&](const auto& layout) { write_layout(out, layout); }, spec.layout);
+// What transfers and streams have alike; `notify` comes with the optional ones, later.
+template <class Spec>
+int optional_terms(const Spec& spec) {
+  return (spec.deadline_ms != 0) + !spec.key.empty() + !spec.notify.empty() +
+         (spec.packing != Packing::kAuto) + !spec.path.empty() + spec.verify;
+}
+
+template <class Spec>
+void write_terms(Writer& out, const Spec& spec) {
   out.field("lane", spec.lane == Lane::kUrgent ? "urgent" : "bulk");
   out.field("weight", spec.weight);
   if (spec.deadline_ms != 0) out.field("deadline_ms", spec.deadline_ms);
@@ -230,6 +228,18 @@ void write_spec(Writer& out, const TransferSpec& spec) {
     out.field("packing", spec.packing == Packing::kAlways ? "always" : "never");
   if (!spec.path.empty()) out.field("path", spec.path);
   if (spec.verify) out.flag("verify");
+}
+
+void write_spec(Writer& out, const TransferSpec& spec) {
+  const auto optional_fields = optional_terms(spec) + !spec.start_after.empty() +
+                               !spec.record_event.empty() + !spec.on.empty();
+  out.map(6 + static_cast<std::uint32_t>(optional_fields));
+  out.field("direction", spec.direction == Direction::kWrite ? "write" : "read");
+  out.field("region", spec.region);
+  write_targets(out, spec.targets);
+  out.text("layout");
+  std::visit([&](const auto& layout) { write_layout(out, layout); }, spec.layout);
+  write_terms(out, spec);
   if (!spec.on.empty()) out.field("on", spec.on);
   if (!spec.start_after.empty()) out.list("start_after", std::span<const char>(spec.start_after));
   if (!spec.record_event.empty())
@@ -297,9 +307,7 @@ Message encode_transfer(std::uint64_t id, const std::vector<TransferSpec>& specs
 
 Message encode_stream(std::uint64_t id, const StreamSpec& spec) {
   Writer out(512 + spec.notify.size());
-  auto optional_fields = (spec.deadline_ms != 0) + !spec.key.empty() + !spec.notify.empty() +
-                         (spec.packing != Packing::kAuto) + !spec.path.empty() + spec.verify;
-  out.map(8 + static_cast<std::uint32_t>(optional_fields));
+  out.map(8 + static_cast<std::uint32_t>(optional_terms(spec)));
   out.field("v", kProtocolVersion);
   out.field("id", id);
   out.field("op", "stream");
@@ -307,14 +315,7 @@ Message encode_stream(std::uint64_t id, const StreamSpec& spec) {
   out.field("region", spec.region);
   out.text("target");
   write_target(out, spec.target);
-  out.field("lane", spec.lane == Lane::kUrgent ? "urgent" : "bulk");
-  out.field("weight", spec.weight);
-  if (spec.deadline_ms != 0) out.field("deadline_ms", spec.deadline_ms);
-  if (!spec.key.empty()) out.field("key", spec.key);
-  if (spec.packing != Packing::kAuto)
-    out.field("packing", spec.packing == Packing::kAlways ? "always" : "never");
-  if (!spec.path.empty()) out.field("path", spec.path);
-  if (spec.verify) out.flag("verify");
+  write_terms(out, spec);
   write_bytes(out, "notify", spec.notify);
   return out.take();
 }
