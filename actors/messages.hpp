@@ -155,10 +155,10 @@ struct ForgetTransfer {
   TransferId transfer = 0;
   std::uint64_t sequence = 0;  // of the fence
 };
-/// Whoever asked the peer for this transfer of its has given it up: see Inbound::give_up().
+/// A third-party transfer that a client here does not wait for any more: see Inbound::give_up().
 struct GiveUpInbound {
-  Incarnation peer = 0;
-  TransferId transfer = 0;
+  Incarnation peer = 0;  // the executor
+  TransferId shadow = 0;
   Error error;
 };
 struct CopyEnded {

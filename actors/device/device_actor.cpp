@@ -101,7 +101,7 @@ class DeviceActor : public caf::event_based_actor {
           schedule();
         },
         [this](const GiveUpInbound& given_up) {
-          inbound_.give_up(given_up.peer, given_up.transfer, given_up.error, Clock::now());
+          inbound_.give_up(given_up.peer, given_up.shadow, given_up.error, Clock::now());
           schedule();
         },
         [this](const CopyEnded& ended) {
@@ -121,7 +121,9 @@ class DeviceActor : public caf::event_based_actor {
           return DeviceSnapshot{outbound_.snapshot(), inbound_.open_count(), outbound_.counters(),
                                 staging ? staging->lent() : 0};
         },
-        [this](const AskOpenOf& ask) { return OpenOf{inbound_.open_of(ask.peer, ask.transfer)}; },
+        [this](const AskOpenFor& ask) {
+          return OpenFor{inbound_.is_open_for(ask.peer, ask.shadow)};
+        },
         [this](const AskUnfinished& ask) {
           return UnfinishedTransfer{std::make_shared<std::optional<Outbound::Unfinished>>(
               outbound_.unfinished(ask.transfer, Clock::now()))};
@@ -196,6 +198,7 @@ class DeviceActor : public caf::event_based_actor {
         .rekey = [this](std::shared_ptr<Region> region,
                         std::uint16_t nic) { rekey(std::move(region), nic); },
         .make_visible = [](const Region& region) { make_visible(region); },
+        .waits_for = [this](TransferId shadow) { return setup_.shadows->contains(shadow); },
         .broken =
             [this](Incarnation, TransferId transfer, const Error& error) {
               spdlog::warn("{}: inbound transfer {} was fenced by us: {}", setup_.device->name,

@@ -7,6 +7,7 @@
 
 #include "actors/caf.hpp"
 #include "actors/device/inbound.hpp"
+#include "actors/device/live_shadows.hpp"
 #include "actors/device/outbound.hpp"
 #include "actors/local_device.hpp"
 
@@ -17,6 +18,7 @@ struct DeviceActorSetup {
   Outbound::Options outbound;
   Inbound::Options inbound;
   std::shared_ptr<RegionTable> regions;
+  std::shared_ptr<const LiveShadows> shadows;  // the node's
   caf::actor node;
   std::vector<caf::actor> nics;  // by card
   bool sealed = false;           // messages over the fabric are
@@ -26,16 +28,16 @@ struct DeviceActorSetup {
 
 caf::actor spawn_device(caf::actor_system& system, DeviceActorSetup setup);
 
-/// How many transfers of this peer may touch our pages: answered with OpenOf.
-struct AskOpenOf {
+/// Whether an executor may still touch our pages: answered with OpenFor.
+struct AskOpenFor {
   Incarnation peer = 0;
-  TransferId transfer = 0;  // only this one; 0: all
+  TransferId shadow = 0;
 };
-struct OpenOf {
-  std::size_t count = 0;
+struct OpenFor {
+  bool open = false;
 };
 
 }  // namespace penstock
 
-PENSTOCK_MESSAGE(penstock::AskOpenOf)
-PENSTOCK_MESSAGE(penstock::OpenOf)
+PENSTOCK_MESSAGE(penstock::AskOpenFor)
+PENSTOCK_MESSAGE(penstock::OpenFor)

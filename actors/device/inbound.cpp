@@ -34,6 +34,10 @@ void Inbound::open(Incarnation peer, const std::string& node, std::uint64_t sequ
     if (found->second.state == State::kDone) return port_.answer(peer, sequence, AlreadyDone{});
     return port_.answer(peer, sequence, found->second.answer);
   }
+  if (question.shadow != 0 && !(port_.waits_for && port_.waits_for(question.shadow)))
+    return refuse(
+        {ErrorCode::kCancelled,
+         fmt::format("transfer {} was asked for here and has been given up", question.transfer)});
   if (draining_)
     return refuse({ErrorCode::kDraining, "the node is draining: send new work elsewhere"});
   if (open_ >= options_.open_most || transfers_.size() >= options_.known_most)
@@ -64,6 +68,7 @@ void Inbound::open(Incarnation peer, const std::string& node, std::uint64_t sequ
   transfer.notify = question.notify;
   transfer.stream = question.stream;
   transfer.part = question.part;
+  transfer.shadow = question.shadow;
   transfer.bytes = question.bytes;
   transfer.staged = staged;
   if (staged) {
@@ -119,6 +124,7 @@ void Inbound::take_inline(const Key& key, const std::string& node, std::uint64_t
   transfer.notify = question.notify;
   transfer.stream = question.stream;
   transfer.part = question.part;
+  transfer.shadow = question.shadow;
   transfer.bytes = question.bytes;
   transfer.due = TimePoint::max();
   ++open_;
@@ -419,12 +425,10 @@ void Inbound::forget(Incarnation peer, TransferId id, TimePoint now) {
   if (transfer.state == State::kEnded) last_word(key, transfer);
 }
 
-void Inbound::give_up(Incarnation peer, TransferId id, const Error& error, TimePoint now) {
-  const Key key{peer, id};
-  if (const auto found = transfers_.find(key); found != transfers_.end())
-    own_fence(key, found->second, error, now);
-  else
-    forget(peer, id, now);
+void Inbound::give_up(Incarnation peer, TransferId shadow, const Error& error, TimePoint now) {
+  for (auto it = transfers_.lower_bound({peer, 0});
+       it != transfers_.end() && it->first.first == peer; ++it)
+    if (it->second.shadow == shadow) own_fence(it->first, it->second, error, now);
 }
 
 void Inbound::own_fence(const Key& key, Transfer& transfer, Error cause, TimePoint now) {
@@ -482,14 +486,15 @@ void Inbound::peer_down(Incarnation peer, const Error& error, TimePoint now) {
   }
 }
 
-std::size_t Inbound::open_of(Incarnation peer, TransferId transfer) const {
-  std::size_t count = 0;
-  for (auto it = transfers_.lower_bound({peer, transfer});
+bool Inbound::is_open_for(Incarnation peer, TransferId shadow) const {
+  for (auto it = transfers_.lower_bound({peer, 0});
        it != transfers_.end() && it->first.first == peer; ++it) {
-    if (transfer != 0 && it->first.second != transfer) break;
-    count += it->second.state == State::kOpen || it->second.state == State::kFencing;
+    const Transfer& transfer = it->second;
+    if (transfer.shadow == shadow &&
+        (transfer.state == State::kOpen || transfer.state == State::kFencing))
+      return true;
   }
-  return count;
+  return false;
 }
 
 void Inbound::peer_gone(Incarnation peer) {

@@ -60,6 +60,9 @@ class Inbound {
     /// What cards wrote to this region on a GPU is to be made visible to its kernels, now. May be
     /// left out.
     std::function<void(const Region&)> make_visible{};
+    /// Whether a client of this node still waits for the third-party transfer. None: nobody asks
+    /// others for any.
+    std::function<bool(TransferId shadow)> waits_for{};
     /// An own fence ended this inbound transfer (lease over, peer dead, region released).
     std::function<void(Incarnation peer, TransferId, Error)> broken;
   };
@@ -76,9 +79,8 @@ class Inbound {
   void fence(Incarnation peer, std::uint64_t sequence, const Fence& question, TimePoint now);
   /// A fence from an initiator that never saw our OPEN_OK: nothing was posted.
   void forget(Incarnation peer, TransferId transfer, TimePoint now);
-  /// Whoever asked the peer for it has given it up: what is open is fenced by us and ended, and it
-  /// is not opened any more for as long as ended ones are remembered.
-  void give_up(Incarnation peer, TransferId transfer, const Error& error, TimePoint now);
+  /// Whoever asked the peer for it here has given it up: what is open is fenced by us and ended.
+  void give_up(Incarnation peer, TransferId shadow, const Error& error, TimePoint now);
 
   // -- what happens ------------------------------------------------------------------------------
   void counted(std::uint32_t immediate, TimePoint now);
@@ -99,8 +101,8 @@ class Inbound {
 
   const std::vector<InboundCard>& cards() const { return cards_; }
   std::size_t open_count() const { return open_; }
-  /// Those of the peer that may still touch our pages; of the one transfer, unless it is 0.
-  std::size_t open_of(Incarnation peer, TransferId transfer) const;
+  /// Whether the peer may still touch our pages for the third-party transfer.
+  bool is_open_for(Incarnation peer, TransferId shadow) const;
   /// Open ones, and those that ended and still answer by name.
   std::size_t known_count() const { return transfers_.size(); }
   /// Peers of which anything is kept.
@@ -133,6 +135,7 @@ class Inbound {
     std::string notify;
     TransferId stream = 0;  // for the notification
     std::uint32_t part = 0;
+    TransferId shadow = 0;
     std::uint64_t bytes = 0;
     TimePoint due;                     // lease while open; when to forget once ended
     std::vector<Handed> handed;        // the region, and the staging memory when slots are lent

@@ -60,6 +60,7 @@ struct Admitted {
   TimePoint accepted{};                      // by the node actor
   TransferId stream = 0;                     // of which it is a part; 0: of none
   std::uint32_t part = 0;
+  TransferId shadow = 0;  // the other node's, when it asked for it
 };
 
 /// The peer said neither yes nor no.

@@ -139,6 +139,7 @@ void Outbound::open(Transfer& transfer, TimePoint now) {
   question.notify = asked.notify;
   question.stream = asked.stream;
   question.part = asked.part;
+  question.shadow = asked.shadow;
   question.initiator_device = options_.device;
   if (transfer.inlined) question.data = pack_all(plan, (*asked.local)->memory->bytes());
   question.staged = transfer.staged;

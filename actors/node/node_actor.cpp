@@ -113,13 +113,14 @@ ThirdPartyTransfers::Port NodeActor::third_party_port() {
                                                : found->second.record.labels;
               },
           .run = [this](const TransferRequest& request, const ClientId& client,
-                        const Asker& asker) -> Result<TransferId> {
+                        const Asker& asker, TransferId shadow) -> Result<TransferId> {
             const TimePoint now = Clock::now();
             auto accepted =
                 accept(request, client, asker, rules(), *setup_.regions, ledger_, now, now);
             if (!accepted) return tl::unexpected(accepted.error());
             begin(*accepted);
             return accepted->ids.front();
+            for (Admitted& admitted : accepted->admitted) admitted.shadow = shadow;
           },
           .cancel =
               [this](TransferId transfer) {

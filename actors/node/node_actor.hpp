@@ -40,6 +40,7 @@ struct NodeActorSetup {
   std::size_t traces_kept = 1000;
   std::function<Gateway::Counters()> requests;  // the gateway's
   std::shared_ptr<FrontDesk> desk = std::make_shared<FrontDesk>();
+  std::shared_ptr<LiveShadows> shadows = std::make_shared<LiveShadows>();
   /// Clients get rings at this socket; null: none do.
   std::shared_ptr<DescriptorSocket> ring_socket;
   std::function<void(const ClientId&)> end_ring;  // of a client that died

@@ -53,7 +53,8 @@ class NodeActor : public LockedActor {
                 setup_.regions, setup_.audit, setup_.release_deadline, memory_port()),
         verifications_(verifications_port()),
         streams_(streams_port()),
-        third_party_({setup_.node, setup_.third_party, setup_.regions, setup_.audit},
+        third_party_({setup_.node, setup_.third_party, setup_.regions, setup_.shadows,
+                      setup_.audit},
                      third_party_port()) {}
 
   caf::behavior make_behavior() override;
@@ -120,7 +121,6 @@ class NodeActor : public LockedActor {
   /// One whose other end is ours is told when its executor can touch nothing of it any more.
   void shadow_ended(TransferResult result);
   void check_own_pages(const OwnPagesCheck& check);
-  bool is_gone(const std::string& node, Incarnation incarnation) const;
   void watch_delegated();
   void check_delegated(TimePoint due);
 

@@ -5,7 +5,7 @@
 namespace penstock {
 namespace {
 
-constexpr Milliseconds kOpenOfDeadline{2000};
+constexpr Milliseconds kOpenForDeadline{2000};
 
 }  // namespace
 
@@ -35,10 +35,9 @@ void NodeActor::shadow_ended(TransferResult result) {
       executor == members_.end())
     return transfer_ended(result);
   result.stages.enter(Stage::kRecovery, Clock::now());
-  // It may only be silent, and have it queued or under way: nothing of it is to come in any more.
-  if (result.on_as != 0 && !executor->second.gone)
-    for (const auto& device : children_.devices)
-      tell(device, GiveUpInbound{executor->second.record.incarnation, result.on_as, result.error});
+  // It may only be silent, and have it under way.
+  for (const auto& device : children_.devices)
+    tell(device, GiveUpInbound{executor->second.record.incarnation, result.id, result.error});
   tell_at(this, Clock::now() + kLook,
           OwnPagesCheck{std::make_shared<TransferResult>(std::move(result)),
                         executor->second.record.incarnation,
@@ -46,27 +45,20 @@ void NodeActor::shadow_ended(TransferResult result) {
 }
 
 void NodeActor::check_own_pages(const OwnPagesCheck& check) {
-  auto open = std::make_shared<std::size_t>(0);
+  auto open = std::make_shared<bool>(false);
   auto waiting = std::make_shared<std::size_t>(children_.devices.size());
-  const auto answered = [this, check, open, waiting](std::size_t of_device) {
-    *open += of_device;
+  const auto answered = [this, check, open, waiting](bool on_device) {
+    *open = *open || on_device;
     if (--*waiting > 0) return;
-    if (*open > 0 && Clock::now() < check.until) return tell_at(this, Clock::now() + kLook, check);
-    // Of the executor's own pages only its end says so.
-    if (*open == 0 && is_gone(check.result->on, check.executor))
-      check.result->remote = TransferResult::Remote::kQuiet;
+    if (*open && Clock::now() < check.until) return tell_at(this, Clock::now() + kLook, check);
+    // Not `quiet`: a run that is taken for dead may only stand still, with data that it has yet to
+    // put into pages of its own.
     transfer_ended(*check.result);
   };
   for (const auto& device : children_.devices)
-    request(device, kOpenOfDeadline, AskOpenOf{check.executor, check.result->on_as})
-        .then([answered](const OpenOf& of) { answered(of.count); },
-              [answered](const caf::error&) { answered(1); });
-}
-
-bool NodeActor::is_gone(const std::string& node, Incarnation incarnation) const {
-  const auto member = members_.find(node);
-  return member != members_.end() &&
-         (member->second.gone || member->second.record.incarnation != incarnation);
+    request(device, kOpenForDeadline, AskOpenFor{check.executor, check.result->id})
+        .then([answered](const OpenFor& of) { answered(of.open); },
+              [answered](const caf::error&) { answered(true); });
 }
 
 void NodeActor::watch_delegated() {

@@ -81,6 +81,7 @@ struct Service::State {
   std::unique_ptr<caf::actor_system> system;
   caf::actor node;
   std::shared_ptr<FrontDesk> desk = std::make_shared<FrontDesk>();
+  std::shared_ptr<LiveShadows> shadows = std::make_shared<LiveShadows>();
   NodeChildren children;
   std::shared_ptr<Door> door;
   std::shared_ptr<DescriptorSocket> descriptors;
@@ -142,6 +143,7 @@ void Service::State::spawn_node_actor() {
   if (uses_gpus()) setup.descriptors = descriptors;
   if (settings.request.rings > 0) setup.ring_socket = descriptors;
   setup.desk = desk;
+  setup.shadows = shadows;
   setup.end_ring = [this](const ClientId& client) { gateway->end_ring(client); };
   setup.peer.node = settings.node.name;
   setup.peer.incarnation = incarnation;
@@ -190,6 +192,7 @@ DeviceActorSetup Service::State::device_setup(std::size_t index) const {
   DeviceActorSetup setup;
   setup.device = device;
   setup.regions = regions;
+  setup.shadows = shadows;
   setup.node = node;
   setup.nics = children.nics[index];
   setup.incarnation = incarnation;

@@ -44,6 +44,7 @@ Result<void> Shadows::has_room(std::uint64_t bytes) const {
 void Shadows::start(Asked asked, TimePoint now) {
   const TransferId id = asked.id;
   const std::string on = asked.on;
+  live_->add(id);
   Shadow& shadow = shadows_[id];
   shadow.stages.enter(Stage::kAdmission, asked.received);
   shadow.stages.enter(Stage::kDelegation, asked.accepted);
@@ -168,8 +169,9 @@ void Shadows::over(const std::string& node, const DelegatedEnded& end, TimePoint
     result.cards.push_back({card.name, {card.bytes, card.writes, {}}});
   result.error = end.error;
   result.landed.resize(end.landed.bytes.size() / sizeof(std::uint64_t) / 3 * 3);
-  std::memcpy(result.landed.data(), end.landed.bytes.data(),
-              result.landed.size() * sizeof(std::uint64_t));
+  if (!result.landed.empty())
+    std::memcpy(result.landed.data(), end.landed.bytes.data(),
+                result.landed.size() * sizeof(std::uint64_t));
   result.landed_truncated = end.landed_truncated;
   result.on_as = end.executed_as;
   // It was stopped since its deadline had passed here, a moment before it passed there.
@@ -337,6 +339,7 @@ void Shadows::end(Entry entry, TransferResult result, TimePoint now) {
       std::chrono::duration_cast<std::chrono::microseconds>(now - shadow.asked.accepted).count()));
   due_.erase({shadow.due, shadow.asked.id});
   drop_request(shadow);
+  live_->remove(entry->first);
   shadows_.erase(entry);
   port_.ended(std::move(result));
 }

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "actors/clock.hpp"
+#include "actors/device/live_shadows.hpp"
 #include "actors/device/outbound.hpp"
 #include "actors/protocol/reply.hpp"
 #include "actors/wire/message.hpp"
@@ -65,7 +66,9 @@ class Shadows {
     TimePoint deadline;
   };
 
-  Shadows(Options options, Port port) : options_(options), port_(std::move(port)) {}
+  /// `live`: has the ids of those that have not ended.
+  Shadows(Options options, Port port, std::shared_ptr<LiveShadows> live)
+      : options_(options), port_(std::move(port)), live_(std::move(live)) {}
 
   /// kResourceExhausted when requests of so many bytes more cannot wait here.
   Result<void> has_room(std::uint64_t bytes) const;
@@ -147,6 +150,7 @@ class Shadows {
 
   Options options_;
   Port port_;
+  std::shared_ptr<LiveShadows> live_;
   std::map<TransferId, Shadow> shadows_;
   std::map<std::string, Executor> executors_;
   std::map<std::uint64_t, Pending> asked_;  // by token

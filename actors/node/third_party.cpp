@@ -30,7 +30,7 @@ ClientId client_of_node(const std::string& node) { return std::string(1, '\0') +
 ThirdPartyTransfers::ThirdPartyTransfers(Setup setup, Port port)
     : setup_(std::move(setup)),
       port_(std::move(port)),
-      shadows_(setup_.options.shadows, shadows_port()),
+      shadows_(setup_.options.shadows, shadows_port(), setup_.shadows),
       delegations_(setup_.options.delegations, delegations_port()) {}
 
 Shadows::Port ThirdPartyTransfers::shadows_port() {
@@ -133,7 +133,8 @@ Result<TransferId> ThirdPartyTransfers::run(
   spec.deadline_ms = last.deadline_ms;
   if (auto may = allowed(node, spec); !may) return tl::unexpected(may.error());
   return port_.run(*transfers, client_of_node(node),
-                   {last.client, last.admin ? Role::kAdmin : Role::kTransfer});
+                   {last.client, last.admin ? Role::kAdmin : Role::kTransfer},
+                   spec.targets.front().node == node ? last.transfer : 0);
 }
 
 }  // namespace penstock

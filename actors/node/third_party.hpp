@@ -37,6 +37,7 @@ class ThirdPartyTransfers {
     std::string node;  // ours
     ThirdPartyOptions options;
     std::shared_ptr<const RegionTable> regions;
+    std::shared_ptr<LiveShadows> shadows;
     std::shared_ptr<Audit> audit;
   };
   /// Effects. Called from within the functions below; must not call back into them.
@@ -45,8 +46,11 @@ class ThirdPartyTransfers {
     std::function<void(const std::string& node, std::uint64_t token, Question, TimePoint deadline)>
         ask;
     std::function<std::map<std::string, std::string>(const std::string& node)> labels;
-    /// Accepts it as one of this node's transfers.
-    std::function<Result<TransferId>(const TransferRequest&, const ClientId&, const Asker&)> run;
+    /// Accepts it as one of this node's transfers. `shadow`: what the other end waits for, when
+    /// that is the node that asked; else 0.
+    std::function<Result<TransferId>(const TransferRequest&, const ClientId&, const Asker&,
+                                     TransferId shadow)>
+        run;
     std::function<void(TransferId)> cancel;     // one of those
     std::function<void(TransferResult)> ended;  // one that another node carried out
   };

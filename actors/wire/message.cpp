@@ -32,7 +32,7 @@ template <class A>
 static void fields(A& archive, typename A::template Ref<Open> m) {
   archive(m.transfer, m.region, m.epoch, m.direction, m.end, m.bytes, m.chunks, m.lease_ms,
           m.initiator_region, m.notify, m.initiator_device, m.pack_slots, m.data, added(m.staged),
-          added(m.stream), added(m.part));
+          added(m.stream), added(m.part), added(m.shadow));
 }
 template <class A>
 static void fields(A& archive, typename A::template Ref<Fin> m) {

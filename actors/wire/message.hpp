@@ -89,6 +89,9 @@ struct Open {
   bool staged = false;           // everything will go through staging slots
   TransferId stream = 0;         // of which it is a part, for the notification; 0: of none
   std::uint32_t part = 0;
+  /// What the owner, who asked the initiator for it, waits for under this id (actors/node/shadows);
+  /// 0: it did not.
+  TransferId shadow = 0;
 };
 /// Whether staging slots may be lent to it: the owner alone knows whether they have to be.
 inline bool takes_slots(const Open& open) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -47,6 +48,7 @@ class InboundTest : public testing::Test {
             .notify = [this](Notification n) { notified.push_back(std::move(n)); },
             .rekey = [this](std::shared_ptr<Region> region,
                             std::uint16_t nic) { rekeys.emplace_back(std::move(region), nic); },
+            .waits_for = [this](TransferId shadow) { return waited_for.contains(shadow); },
             .broken = [this](Incarnation, TransferId id, Error) { broken.push_back(id); },
         });
     if (!region) {
@@ -136,6 +138,7 @@ class InboundTest : public testing::Test {
   std::vector<Notification> notified;
   std::vector<std::pair<std::shared_ptr<Region>, std::uint16_t>> rekeys;
   std::vector<TransferId> broken;
+  std::set<TransferId> waited_for;  // third-party transfers
   std::unique_ptr<Inbound> inbound;
 };
 

@@ -214,24 +214,6 @@ TEST_F(InboundTest, AnOpenThatComesAfterItsFenceIsRefused) {
   EXPECT_EQ(pushed<DisarmImmediate>().size(), 1u);
 }
 
-TEST_F(InboundTest, WhatWasGivenUpIsFencedByUsAndNotOpenedAgain) {
-  open(1);
-  inbound->give_up(kPeer, 1, {ErrorCode::kExecutorDied, "given up"}, now);
-  inbound->give_up(kPeer, 2, {ErrorCode::kExecutorDied, "given up"}, now);
-  EXPECT_EQ(inbound->open_of(kPeer, 1), 1u) << "until the cards are quiet";
-  EXPECT_EQ(pushed<ReopenInbound>().size(), 2u);
-  reopen_all();
-  rekey_all();
-  EXPECT_EQ(inbound->open_of(kPeer, 0), 0u);
-  EXPECT_EQ(region->uses, 0u);
-  for (const TransferId id : {1, 2}) {
-    inbound->open(kPeer, "a", ++sequence, open_of(id), {}, now);
-    EXPECT_EQ(refusal(sequence), ErrorCode::kCancelled);
-  }
-  open(3);
-  EXPECT_TRUE(is<OpenOk>(sequence)) << "another one";
-}
-
 // -- our own fences ------------------------------------------------------------------------------
 
 TEST_F(InboundTest, ALeaseThatEndsIsFencedWithEveryCardAndKeyThenEnds) {
@@ -284,6 +266,29 @@ TEST_F(InboundTest, APeerThatIsDownLosesItsTransfersAndNoOtherDoes) {
   EXPECT_THAT(broken, testing::ElementsAre(1u));
   EXPECT_EQ(inbound->open_count(), 1u);
   EXPECT_EQ(region->uses, 1u);
+}
+
+TEST_F(InboundTest, AnExecutorIsLetInForAsLongAsItsAskerHereWaits) {
+  waited_for = {7};
+  Open question = open_of(1);
+  question.shadow = 7;
+  inbound->open(kPeer, "a", ++sequence, question, {}, now);
+  EXPECT_TRUE(is<OpenOk>(sequence));
+  open(2);
+  EXPECT_TRUE(inbound->is_open_for(kPeer, 7));
+  EXPECT_FALSE(inbound->is_open_for(kPeer + 1, 7));
+
+  waited_for.clear();
+  question.transfer = 3;  // that was asked for, and comes to it only now
+  inbound->open(kPeer, "a", ++sequence, question, {}, now);
+  EXPECT_EQ(refusal(sequence), ErrorCode::kCancelled);
+  inbound->give_up(kPeer, 7, {ErrorCode::kExecutorDied, "gone"}, now);
+  EXPECT_TRUE(inbound->is_open_for(kPeer, 7)) << "not fenced yet";
+  reopen_all();
+  rekey_all();
+  EXPECT_FALSE(inbound->is_open_for(kPeer, 7));
+  EXPECT_THAT(broken, testing::ElementsAre(1u));
+  EXPECT_EQ(inbound->open_count(), 1u) << "what nobody asked for here goes on";
 }
 
 TEST_F(InboundTest, NothingIsKeptOfPeersThatAreGone) {

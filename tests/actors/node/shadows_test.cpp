@@ -24,14 +24,16 @@ class AShadow : public testing::Test {
   };
 
   AShadow()
-      : shadows({}, {[this](const std::string& node, std::uint64_t token, Question question,
-                            TimePoint deadline) {
-                       asked.push_back({node, token, std::move(question), deadline});
-                     },
-                     [this](const std::string& client, const std::string& what) {
-                       audited.push_back(client + ": " + what);
-                     },
-                     [this](TransferResult result) { ended.push_back(std::move(result)); }}) {}
+      : shadows({},
+                {[this](const std::string& node, std::uint64_t token, Question question,
+                        TimePoint deadline) {
+                   asked.push_back({node, token, std::move(question), deadline});
+                 },
+                 [this](const std::string& client, const std::string& what) {
+                   audited.push_back(client + ": " + what);
+                 },
+                 [this](TransferResult result) { ended.push_back(std::move(result)); }},
+                live) {}
 
   void start(TransferId id, std::size_t bytes = 100, const std::string& on = "b",
              Milliseconds deadline = 10s) {
@@ -82,8 +84,19 @@ class AShadow : public testing::Test {
   std::vector<Asked> asked;
   std::vector<std::string> audited;
   std::vector<TransferResult> ended;
+  std::shared_ptr<LiveShadows> live = std::make_shared<LiveShadows>();
   Shadows shadows;
 };
+
+TEST_F(AShadow, IsLiveUntilItsEndIsTold) {
+  start(5);
+  start(6);
+  EXPECT_TRUE(live->contains(5));
+  shadows.executor_lost("b", {ErrorCode::kPeerDead, "silent"}, now);
+  ASSERT_EQ(ended.size(), 2u);
+  EXPECT_FALSE(live->contains(5));
+  EXPECT_FALSE(live->contains(6));
+}
 
 TEST_F(AShadow, EndsOnceAsItsExecutorSays) {
   run(5);

@@ -45,22 +45,24 @@ class AnExecutor : public testing::Test {
   void make(ThirdParty takes) {
     ThirdPartyOptions options;
     options.takes = takes;
-    node.emplace(ThirdPartyTransfers::Setup{"b", options, regions, audit},
-                 ThirdPartyTransfers::Port{
-                     .ask = [](const std::string&, std::uint64_t, Question, TimePoint) {},
-                     .labels =
-                         [this](const std::string&) {
-                           return std::map<std::string, std::string>{{"rack", rack}};
-                         },
-                     .run = [this](const TransferRequest& request, const ClientId& client,
-                                   const Asker& asker) -> Result<TransferId> {
-                       ran = request.transfers.front();
-                       for_client = client;
-                       for_asker = asker;
-                       return next_id++;
-                     },
-                     .cancel = [](TransferId) {},
-                     .ended = [](TransferResult) {}});
+    node.emplace(
+        ThirdPartyTransfers::Setup{"b", options, regions, std::make_shared<LiveShadows>(), audit},
+        ThirdPartyTransfers::Port{
+            .ask = [](const std::string&, std::uint64_t, Question, TimePoint) {},
+            .labels =
+                [this](const std::string&) {
+                  return std::map<std::string, std::string>{{"rack", rack}};
+                },
+            .run = [this](const TransferRequest& request, const ClientId& client,
+                          const Asker& asker, TransferId shadow) -> Result<TransferId> {
+              for_shadow = shadow;
+              ran = request.transfers.front();
+              for_client = client;
+              for_asker = asker;
+              return next_id++;
+            },
+            .cancel = [](TransferId) {},
+            .ended = [](TransferResult) {}});
   }
   static nlohmann::json spec(const std::string& region, const std::string& target_node = "c",
                              const std::string& target = "in") {
@@ -92,6 +94,7 @@ class AnExecutor : public testing::Test {
   TransferId next_asked = 1;
   TransferSpec ran;
   ClientId for_client;
+  TransferId for_shadow = 0;
   Asker for_asker;
 };
 
@@ -109,8 +112,14 @@ TEST_F(AnExecutor, RunsItAsOneOfItsOwnForTheClientThatItsAskerNames) {
   EXPECT_TRUE(ran.verify);
   EXPECT_EQ(ran.deadline_ms, 1234u) << "what was left at the asker";
   EXPECT_EQ(ran.key, "") << "keys are the asker's";
+  EXPECT_EQ(for_shadow, 0u) << "the other end is a third node";
   ask(one, true);
   EXPECT_EQ(for_asker.role, Role::kAdmin);
+}
+
+TEST_F(AnExecutor, TellsAnAskerThatIsTheOtherEndForWhatItComes) {
+  EXPECT_EQ(ask(spec("open", "a")), std::nullopt);
+  EXPECT_NE(for_shadow, 0u);
 }
 
 TEST_F(AnExecutor, RefusesForRegionsThatAreNotForTheAskersNode) {
@@ -212,7 +221,8 @@ class BadNetwork {
     ThirdPartyOptions options;
     auto regions = std::make_shared<RegionTable>();
     nodes_[name] = std::make_unique<ThirdPartyTransfers>(
-        ThirdPartyTransfers::Setup{name, options, regions, nullptr},
+        ThirdPartyTransfers::Setup{name, options, regions, std::make_shared<LiveShadows>(),
+                                   nullptr},
         ThirdPartyTransfers::Port{
             .ask =
                 [this, name](const std::string& node, std::uint64_t token, Question question,
@@ -220,8 +230,8 @@ class BadNetwork {
                   questions_.push_back({name, node, token, std::move(question), deadline});
                 },
             .labels = [](const std::string&) { return std::map<std::string, std::string>(); },
-            .run = [this](const TransferRequest& request, const ClientId&,
-                          const Asker&) -> Result<TransferId> {
+            .run = [this](const TransferRequest& request, const ClientId&, const Asker&,
+                          TransferId) -> Result<TransferId> {
               const TransferSpec& spec = request.transfers.front();
               const TransferId asked_as = std::stoull(spec.notify);
               ++runs[asked_as];

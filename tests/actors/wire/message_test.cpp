@@ -235,6 +235,14 @@ TEST(Message, AnOpenSaysOfWhichStreamItIsAPart) {
   EXPECT_EQ(std::get<Open>(std::get<Question>(back->body)).part, 79u);
 }
 
+TEST(Message, AnOpenSaysWhatItsOwnerWaitsFor) {
+  Open open = std::get<Open>(std::get<Question>(one_of_each()[1].body));
+  open.shadow = 1ull << 40;
+  const auto back = decode_message(*encode(message(Question(open))));
+  ASSERT_TRUE(back) << back.error().message;
+  EXPECT_EQ(std::get<Open>(std::get<Question>(back->body)).shadow, 1ull << 40);
+}
+
 TEST(Message, FieldsThatANewerVersionAddedAreIgnored) {
   // Fin{5, "g"} with a third field, in a message with a sixth one.
   for (int version = kWireVersion - 1; version <= static_cast<int>(kWireVersion) + 1; ++version) {

@@ -39,6 +39,17 @@ BUGS = [
         "port_.command(ArmImmediate{*transfer.immediate, question.chunks});",
         "port_.command(ArmImmediate{*transfer.immediate,\n"
         "                               question.chunks - (question.chunks > 1 ? 1 : 0)});"),
+    Bug("silent_executor_is_said_to_be_quiet", "1 quiet", "actors/node/shadows.cpp",
+        "never_sent ? Remote::kQuiet : Remote::kUnreachable, now);", "Remote::kQuiet, now);"),
+    Bug("stream_ends_before_its_parts", "1 quiet", "actors/node/streams.cpp",
+        "stream.state == State::kEnded || !stream.under_way.empty())",
+        "stream.state == State::kEnded)"),
+    Bug("delegated_twice_runs_twice", "2 one terminal event", "actors/node/delegations.cpp",
+        "    if (entry.state == State::kRefused) return refused(entry.refused);\n"
+        "    return Delegated{entry.executed_as};\n  }\n  if (part.transfer == 0",
+        "    if (entry.state == State::kRefused) return refused(entry.refused);\n"
+        "    if (part.part.bytes.size() != part.total) return Delegated{entry.executed_as};\n"
+        "    asker.entries.erase(part.transfer);\n  }\n  if (part.transfer == 0"),
     Bug("expired_ones_end_without_a_word", "2 one terminal event", "actors/device/outbound.cpp",
         "  if (id < kWarmUpIds)\n    port_.ended(std::move(result));",
         "  if (id < kWarmUpIds && outcome != Outcome::kExpired)\n    port_.ended(std::move(result));"),

@@ -150,6 +150,10 @@ void SimNode::cancel(TransferId transfer) {
   to_device([this, transfer] { outbound_->cancel(transfer, now()); });
 }
 
+void SimNode::give_up(Incarnation peer, TransferId shadow, const Error& error) {
+  to_device([this, peer, shadow, error] { inbound_->give_up(peer, shadow, error, now()); });
+}
+
 void SimNode::release_by_force(const std::string& name) {
   auto region = regions_.close(name, true);
   if (!region) return;
@@ -305,6 +309,7 @@ Inbound::Port SimNode::inbound_port() {
               to_device([this, region, nic] { inbound_->rekeyed(region->name, nic, now()); });
             });
           },
+      .waits_for = [this](TransferId shadow) { return options_.shadows->contains(shadow); },
       .broken = [this](Incarnation peer, TransferId transfer,
                        const Error&) { observer_.broken(peer, transfer); },
   };

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "actors/device/inbound.hpp"
+#include "actors/device/live_shadows.hpp"
 #include "actors/device/outbound.hpp"
 #include "actors/device/region_table.hpp"
 #include "actors/nic/card_health.hpp"
@@ -47,6 +48,7 @@ struct SimNodeOptions {
   /// A scratch region, which new peers are warmed up with.
   std::uint64_t scratch_bytes = 0;
   std::chrono::milliseconds release_look{20};
+  std::shared_ptr<LiveShadows> shadows = std::make_shared<LiveShadows>();
 };
 
 /// What a node tells its clients.
@@ -78,6 +80,8 @@ class SimNode {
   RegionTable& regions() { return regions_; }
   void admit(Admitted admitted);
   void cancel(TransferId transfer);
+  /// What the peer has open here for the third-party transfer is fenced.
+  void give_up(Incarnation peer, TransferId shadow, const Error& error);
   void release_by_force(const std::string& region);
 
   // -- what membership tells ---------------------------------------------------------------------

@@ -61,7 +61,11 @@ SimMember::SimMember(Wire& wire, GossipNet& gossip, SimMemberOptions options,
       streams_({.cancel = [this](TransferId part) { node_.cancel(part); },
                 .ended = [this](TransferResult result) { ended(std::move(result)); },
                 .remembered = [this](TransferId id) { return ledger_.find(id) != nullptr; }}),
-      third_party_({options_.node.name, {.shadows = options_.shadows}, no_regions(), nullptr},
+      third_party_({options_.node.name,
+                    {.shadows = options_.shadows},
+                    no_regions(),
+                    options_.node.shadows,
+                    nullptr},
                    third_party_port()) {
   Swim::Network network;
   network.send = [this](const std::string& endpoint, const GossipFrame& frame) {
@@ -203,10 +207,11 @@ ThirdPartyTransfers::Port SimMember::third_party_port() {
             });
           },
       .labels = [](const std::string&) { return std::map<std::string, std::string>(); },
-      .run = [this](const TransferRequest& request, const ClientId&,
-                    const Asker& asker) -> Result<TransferId> {
+      .run = [this](const TransferRequest& request, const ClientId&, const Asker& asker,
+                    TransferId shadow) -> Result<TransferId> {
         const TransferSpec& spec = request.transfers.front();
-        auto as = checked(spec, false).map([this](Admitted&& one) {
+        auto as = checked(spec, false).map([this, shadow](Admitted&& one) {
+          one.shadow = shadow;
           one.id = ledger_.add("client", 0);
           const TransferId id = one.id;
           node_.admit(std::move(one));
@@ -222,6 +227,7 @@ ThirdPartyTransfers::Port SimMember::third_party_port() {
             if (result.remote == TransferResult::Remote::kQuiet || result.node != name() ||
                 executor == members_.end())
               return ended(std::move(result));
+            node_.give_up(executor->second.record.incarnation, result.id, result.error);
             shadow_ended(result, executor->second.record.incarnation, now() + options_.own_pages);
           }};
 }
@@ -231,11 +237,9 @@ void SimMember::shadow_ended(const TransferResult& result, Incarnation executor,
   wire_.network.after(kDrainLook, [this, result, executor, until] {
     if (crashed_) return;
     mail_.emplace_back([this, result, executor, until] {
-      const std::size_t open = node_.inbound().open_of(executor, result.on_as);
-      if (open > 0 && now() < until) return shadow_ended(result, executor, until);
-      TransferResult told = result;
-      if (open == 0) told.remote = TransferResult::Remote::kQuiet;
-      ended(std::move(told));
+      if (node_.inbound().is_open_for(executor, result.id) && now() < until)
+        return shadow_ended(result, executor, until);
+      ended(result);
     });
   });
 }
