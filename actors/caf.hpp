@@ -1,14 +1,13 @@
 // The one place that knows which CAF this is. Debian ships 0.17; 1.x renamed what is wrapped here.
 #pragma once
 
+#include <algorithm>
 #include <caf/actor.hpp>
 #include <caf/actor_system.hpp>
 #include <caf/config.hpp>
 #include <caf/event_based_actor.hpp>
 #include <caf/scoped_actor.hpp>
 #include <caf/send.hpp>
-#include <memory>
-#include <mutex>
 #include <utility>
 
 #include "actors/clock.hpp"
@@ -42,21 +41,5 @@ inline void end_actor(const caf::actor& actor) {
                  caf::make_message(caf::exit_msg{actor.address(), caf::exit_reason::user_shutdown}),
                  nullptr);
 }
-
-/// An actor whose state others may touch while it does not run: they hold `mutex` then, as it does
-/// while it handles messages.
-class LockedActor : public caf::event_based_actor {
- public:
-  LockedActor(caf::actor_config& config, std::shared_ptr<std::mutex> mutex)
-      : caf::event_based_actor(config), mutex_(std::move(mutex)) {}
-  resume_result resume(caf::execution_unit* worker, std::size_t most) override {
-    const auto mutex = mutex_;  // ours may be gone before we unlock it
-    const std::lock_guard lock(*mutex);
-    return caf::event_based_actor::resume(worker, most);
-  }
-
- private:
-  std::shared_ptr<std::mutex> mutex_;
-};
 
 }  // namespace penstock

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "actors/device/staging_pool.hpp"
+#include "actors/lent_thread.hpp"
 #include "actors/wire/message.hpp"
 #include "actors/worker.hpp"
 #include "transport/gpu/pinned.hpp"
@@ -44,6 +45,7 @@ struct LocalDevice {
   std::unique_ptr<InboundBoard> inbound;
   std::shared_ptr<StagingPool> staging;  // null: nothing is packed here
   std::unique_ptr<Poller> poller;
+  std::shared_ptr<LentThread> lent;  // the polling thread, for actors; null: it runs none
   std::unique_ptr<Worker> registrar;
   std::unique_ptr<Worker> copier;
   // The registrar's: the GPUs whose memory the poller can move, and its staging memory for them.

@@ -54,8 +54,22 @@ class DeviceActor : public caf::event_based_actor {
 
   caf::behavior make_behavior() override {
     return {
+        // Those of small transfers first: CAF tries them in turn.
         [this](const Admit& admit) {
           outbound_.admit(std::move(*admit.admitted), Clock::now());
+          schedule();
+        },
+        [this](const PollerRang&) {
+          take_events();
+          schedule();
+        },
+        [this](const PeerAnswered& answered) {
+          outbound_.answered(answered.token, std::move(*answered.answer),
+                             std::move(*answered.links), Clock::now());
+          schedule();
+        },
+        [this](const PeerAsked& asked) {
+          answer(asked);
           schedule();
         },
         [this](const CancelTransfer& cancel) {
@@ -65,10 +79,6 @@ class DeviceActor : public caf::event_based_actor {
         [this](const EvictRegion& evict) {
           outbound_.cancel_region(evict.region, Clock::now());
           inbound_.revoke(evict.region, Clock::now());
-          schedule();
-        },
-        [this](const PollerRang&) {
-          take_events();
           schedule();
         },
         [this](const PeerKnown& known) { peers_[known.peer] = known.actor; },
@@ -83,15 +93,6 @@ class DeviceActor : public caf::event_based_actor {
           inbound_.peer_down(down.peer, down.error, Clock::now());
           if (down.gone) inbound_.peer_gone(down.peer);
           peers_.erase(down.peer);
-          schedule();
-        },
-        [this](const PeerAnswered& answered) {
-          outbound_.answered(answered.token, std::move(*answered.answer),
-                             std::move(*answered.links), Clock::now());
-          schedule();
-        },
-        [this](const PeerAsked& asked) {
-          answer(asked);
           schedule();
         },
         [this](const ForgetTransfer& forget) {
@@ -152,8 +153,8 @@ class DeviceActor : public caf::event_based_actor {
         .ask =
             [this](Incarnation peer, std::uint64_t token, Question question, TimePoint deadline) {
               if (auto found = peers_.find(peer); found != peers_.end())
-                return tell(found->second,
-                            PeerAsk{setup_.device->index, token, std::move(question), deadline});
+                return tell_next(found->second, PeerAsk{setup_.device->index, token,
+                                                        std::move(question), deadline});
               if (token != 0) no_peer(token);
             },
         .copy =
@@ -168,11 +169,12 @@ class DeviceActor : public caf::event_based_actor {
         .make_visible = [](const Region& region) { make_visible(region); },
         .notify =
             [this](Notification notification) {
-              tell(setup_.node, Notified{std::move(notification)});
+              tell_next(setup_.node, Notified{std::move(notification)});
             },
         .ended =
             [this](TransferResult result) {
-              tell(setup_.node, TransferEnded{std::make_shared<TransferResult>(std::move(result))});
+              tell_next(setup_.node,
+                        TransferEnded{std::make_shared<TransferResult>(std::move(result))});
             },
     };
   }
@@ -183,7 +185,7 @@ class DeviceActor : public caf::event_based_actor {
         .answer =
             [this](Incarnation peer, std::uint64_t sequence, Answer answer) {
               if (auto found = peers_.find(peer); found != peers_.end())
-                tell(found->second, PeerAnswer{sequence, std::move(answer)});
+                tell_next(found->second, PeerAnswer{sequence, std::move(answer)});
             },
         .revoke =
             [this](Incarnation peer, Revoke revoke) {
@@ -193,7 +195,7 @@ class DeviceActor : public caf::event_based_actor {
             },
         .notify =
             [this](Notification notification) {
-              tell(setup_.node, Notified{std::move(notification)});
+              tell_next(setup_.node, Notified{std::move(notification)});
             },
         .rekey = [this](std::shared_ptr<Region> region,
                         std::uint16_t nic) { rekey(std::move(region), nic); },
@@ -291,7 +293,7 @@ class DeviceActor : public caf::event_based_actor {
       return;
     }
     if (auto found = peers_.find(message->source); found != peers_.end())
-      return tell(found->second, PeerReceive{std::move(*message)});
+      return tell_next(found->second, PeerReceive{std::move(*message)});
     tell(setup_.node, StrangerSpoke{std::move(*message)});
   }
 

@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <filesystem>
+#include <thread>
 
 #include "transport/fabric/provider.hpp"
 #include "transport/gpu/inventory.hpp"
@@ -44,7 +45,7 @@ PollerOptions poller_options(const FabricSettings& fabric, const TimeoutSettings
   options.link_window_bytes = fabric.link_window_bytes;
   options.link_window_operations = fabric.link_window_operations;
   options.immediate_credits = fabric.immediate_credits;
-  options.spin = fabric.spin;
+  options.spin = spin_of(fabric.spin, std::thread::hardware_concurrency());
   options.idle_tick = fabric.idle_tick;
   return options;
 }
@@ -134,17 +135,22 @@ Result<void> open_devices(const PollerPlan& poller, const std::vector<DevicePlan
                           const std::vector<CardOffer>& offers, const PollerOptions& options,
                           Machine& machine) {
   Poller::Thread thread;
+  const auto lent = machine.lent.empty() ? nullptr : machine.lent.back();
+  thread.side_work = lent;
   thread.name = "ps-" + plans[poller.devices.front()].name;
   if (poller.devices.size() > 1) thread.name += fmt::format("+{}", poller.devices.size() - 1);
   if (poller.cpu >= 0) thread.cpus = {poller.cpu};
   std::vector<Poller::Device> devices;
-  for (const std::size_t d : poller.devices)
+  for (const std::size_t d : poller.devices) {
+    machine.bells[d] = std::make_shared<Bell>(lent);
     devices.push_back(polled(plans[d], offers, options, machine.bells[d]));
+  }
   auto started = Poller::start_together(std::move(thread), std::move(devices));
   if (!started) return tl::unexpected(started.error());
   for (std::size_t i = 0; i < started->size(); ++i) {
     const std::size_t d = poller.devices[i];
     machine.devices[d] = make_device(plans[d], d, std::move((*started)[i]));
+    machine.devices[d]->lent = lent;
   }
   return {};
 }
@@ -248,10 +254,12 @@ Result<Machine> open_machine(const Settings& settings) {
 
   Machine machine;
   machine.devices.resize(plans->size());
-  for (std::size_t i = 0; i < plans->size(); ++i) machine.bells.push_back(std::make_shared<Bell>());
-  for (const PollerPlan& poller : cores.pollers)
+  machine.bells.resize(plans->size());
+  for (const PollerPlan& poller : cores.pollers) {
+    if (settings.caf.on_pollers) machine.lent.push_back(std::make_shared<LentThread>());
     if (auto opened = open_devices(poller, *plans, *offers, options, machine); !opened)
       return tl::unexpected(opened.error());
+  }
   for (std::size_t i = 0; i < plans->size(); ++i)
     machine.description += describe((*plans)[i], *machine.devices[i], cores, *offers);
   return machine;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "actors/bell.hpp"
+#include "actors/lent_thread.hpp"
 #include "actors/local_device.hpp"
 #include "actors/settings/settings.hpp"
 
@@ -13,8 +14,9 @@ namespace penstock {
 
 struct Machine {
   std::vector<std::shared_ptr<LocalDevice>> devices;
-  std::vector<std::shared_ptr<Bell>> bells;  // by device
-  std::string description;                   // for the start-up block
+  std::vector<std::shared_ptr<Bell>> bells;       // by device
+  std::vector<std::shared_ptr<LentThread>> lent;  // polling threads that run actors
+  std::string description;                        // for the start-up block
 };
 
 /// The cards to use: those configured, else every usable one of the provider.

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "actors/locked_actor.hpp"
 #include "actors/messages.hpp"
 #include "actors/node/acceptance.hpp"
 #include "actors/node/drain.hpp"

@@ -62,7 +62,11 @@ void NodeActor::begin(Accepted& accepted) {
     auto admitted = std::make_shared<Admitted>(std::move(accepted.admitted[i]));
     if (accepted.verify[i]) verifications_.expect(*admitted);
     const std::size_t device = (*admitted->local)->device_index;
-    tell(children_.devices[device], Admit{std::move(admitted)});
+    const auto& actor = children_.devices[device];
+    if (admitted->copy_target)  // nothing for the poller
+      tell(actor, Admit{std::move(admitted)});
+    else
+      tell_on(setup_.devices[device]->lent, actor, Admit{std::move(admitted)});
   }
   for (Shadows::Asked& elsewhere : accepted.elsewhere)
     third_party_.shadows().start(std::move(elsewhere), Clock::now());

@@ -289,7 +289,7 @@ Result<void> Service::State::open_gateway() {
   setup.descriptors = descriptors;
   setup.rings = settings.request.rings;
   setup.ring_bytes = settings.request.ring_bytes;
-  setup.ring_spin = settings.request.ring_spin;
+  setup.ring_spin = spin_of(settings.request.ring_spin, std::thread::hardware_concurrency());
   const auto hold = door->hold();
   auto opened = Gateway::start(std::move(setup));
   if (!opened) return tl::unexpected(opened.error());
@@ -361,6 +361,7 @@ void Service::State::stop() {
   watch_page.reset();  // its threads ask the actors
   if (door) door->shut();
   for (const auto& bell : machine.bells) bell->aim(nullptr);
+  for (const auto& thread : machine.lent) thread->close();
   if (system) {
     tell(node, CancelAll{});  // a copy in hand sees it, so that its thread can be waited for
     // The actors still use the workers, which from now on drop what they are given.
@@ -419,6 +420,7 @@ Result<std::unique_ptr<Service>> Service::start(const Settings& settings, DrainA
   state.config = std::make_unique<ActorSystemConfig>(caf_threads(settings.caf, cores),
                                                      caf_spin(settings.caf, cores));
   state.system = std::make_unique<caf::actor_system>(*state.config);
+  for (const auto& thread : state.machine.lent) thread->open(*state.system);
   state.open_descriptors();
   state.spawn_node_actor();
   state.door = std::make_shared<Door>(state.node);

@@ -95,11 +95,12 @@ void Peer::start(TimePoint now) {
 void Peer::ask(std::uint64_t token, Question question, TimePoint deadline, TimePoint now) {
   if (closed_) return port_.answered(token, tl::unexpected(*closed_));
   const std::uint64_t sequence = next_sequence(now);
-  auto message = encode(message_of(sequence, question));
+  Message unsent = message_of(sequence, std::move(question));
+  auto message = encode(unsent);
   if (!message) return port_.answered(token, tl::unexpected(message.error()));
   Asked asked;
   asked.token = token;
-  asked.question = std::move(question);
+  asked.question = std::move(std::get<Question>(unsent.body));
   asked.message = std::move(*message);
   asked.asked_at = now;
   asked.deadline = deadline;

@@ -216,10 +216,14 @@ class PeerActor : public caf::event_based_actor {
       if (auto* fenced = std::get_if<Fenced>(&*answer))
         peer_.moved(asker.remote_device, fenced->cards, Clock::now());
     }
-    auto links = peer_.links(asker.device, asker.remote_device, Clock::now());
-    tell(setup_.device_actors[asker.device],
-         PeerAnswered{asker.token, std::make_shared<Result<Answer>>(std::move(answer)),
-                      std::make_shared<Result<std::vector<Peer::PathCard>>>(std::move(links))});
+    auto links = std::make_shared<Result<std::vector<Peer::PathCard>>>();
+    // Nobody looks at them with another answer.
+    if (answer &&
+        (std::holds_alternative<OpenOk>(*answer) || std::holds_alternative<Fenced>(*answer)))
+      *links = peer_.links(asker.device, asker.remote_device, Clock::now());
+    tell_next(setup_.device_actors[asker.device],
+              PeerAnswered{asker.token, std::make_shared<Result<Answer>>(std::move(answer)),
+                           std::move(links)});
   }
 
   /// On the copier's thread of the device that has the region.
@@ -295,7 +299,7 @@ class PeerActor : public caf::event_based_actor {
     if (const auto* open = std::get_if<Open>(&message.question); open && takes_slots(*open))
       if (const auto links = peer_.links(asked.device, open->initiator_device, Clock::now()))
         for (const Peer::PathCard& card : *links) message.links.push_back(card.link);
-    tell(setup_.device_actors[asked.device], std::move(message));
+    tell_next(setup_.device_actors[asked.device], std::move(message));
   }
 
   /// Its Open may still wait in a device's mailbox, with data: answered when every device has

@@ -278,7 +278,7 @@ std::vector<Field> service_fields() {
       field("request.results_kept_s", integer<seconds>(1, kDayMs / 1000), AT(request.results_kept)),
       field("request.rings", integer<std::size_t>(0, 4096), AT(request.rings)),
       field("request.ring_bytes", power_of_two(16 * kKib, 64 * kMib), AT(request.ring_bytes)),
-      field("request.ring_spin_us", integer<microseconds>(0, 1'000'000), AT(request.ring_spin)),
+      field("request.ring_spin_us", microseconds_or_auto(1'000'000), AT(request.ring_spin)),
       field("gossip.bind", endpoint(bind, false), AT(gossip.bind)),
       field("gossip.advertise", checked_text(check_host, true), AT(gossip.advertise)),
       field("gossip.members", list_of(endpoint(connect, false)), AT(gossip.members)),
@@ -317,6 +317,7 @@ std::vector<Field> service_fields() {
       field("log.repeat_per_s", integer<std::uint32_t>(1, 1'000'000), AT(log.repeat_per_s)),
       field("caf.threads", integer_or_auto(8), AT(caf.threads)),
       field("caf.spin_us", microseconds_or_auto(1'000'000), AT(caf.spin)),
+      field("caf.on_pollers", boolean(), AT(caf.on_pollers)),
   };
 }
 
@@ -342,7 +343,7 @@ std::vector<Field> data_path_fields() {
       field("fabric.staging_bytes", bytes(0, 64 * kGib), AT(fabric.staging_bytes)),
       field("fabric.counted_chunks", integer<std::uint32_t>(0, 65536), AT(fabric.counted_chunks)),
       field("fabric.idle_tick_ms", integer<milliseconds>(1, 1000), AT(fabric.idle_tick)),
-      field("fabric.spin_us", integer<microseconds>(0, 1'000'000), AT(fabric.spin)),
+      field("fabric.spin_us", microseconds_or_auto(1'000'000), AT(fabric.spin)),
       field("devices.pollers", integer_or_auto(1024), AT(devices.pollers)),
       field("devices.pin", boolean(), AT(devices.pin)),
       {"devices.cpus", read_cpus},

@@ -342,4 +342,8 @@ std::chrono::microseconds caf_spin(const CafSettings& settings, std::size_t core
   return settings.spin.value_or(std::chrono::microseconds(cores >= 8 ? 50 : 0));
 }
 
+std::chrono::microseconds spin_of(std::optional<std::chrono::microseconds> set, std::size_t cores) {
+  return set.value_or(std::chrono::microseconds(cores >= 8 ? 500 : 50));
+}
+
 }  // namespace penstock

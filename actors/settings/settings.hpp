@@ -36,7 +36,7 @@ struct RequestSettings {
   std::chrono::seconds results_kept{600};
   std::size_t rings = 64;  // shared-memory rings of clients, open at once; 0: none
   std::uint64_t ring_bytes = 256 * kKib;
-  std::chrono::microseconds ring_spin{50};
+  std::optional<std::chrono::microseconds> ring_spin;  // none: auto, see spin_of
   bool operator==(const RequestSettings&) const = default;
 };
 
@@ -84,7 +84,7 @@ struct FabricSettings {
   std::uint64_t inline_bytes = 8 * kKib;
   std::uint32_t counted_chunks = 256;
   std::chrono::milliseconds idle_tick{5};
-  std::chrono::microseconds spin{50};
+  std::optional<std::chrono::microseconds> spin;  // none: auto, see spin_of
   bool operator==(const FabricSettings&) const = default;
 };
 
@@ -164,6 +164,7 @@ struct LogSettings {
 struct CafSettings {
   std::size_t threads = 0;                        // 0: auto, see caf_threads
   std::optional<std::chrono::microseconds> spin;  // none: auto, see caf_spin
+  bool on_pollers = true;                         // polling threads run them, too
   bool operator==(const CafSettings&) const = default;
 };
 
@@ -203,5 +204,9 @@ std::size_t caf_threads(const CafSettings& settings, std::size_t cores);
 /// How long a worker without work looks for it before it sleeps, on such a machine: as set, else
 /// 50 us where there are 8 hardware threads or more, and not at all where a core is missed.
 std::chrono::microseconds caf_spin(const CafSettings& settings, std::size_t cores);
+/// How long a poller, or the gateway for rings, stays awake behind what it had to do last, on such
+/// a machine: as set, else 500 us where there are 8 hardware threads or more, which is longer than
+/// a small transfer takes, and 50 us where others want the core.
+std::chrono::microseconds spin_of(std::optional<std::chrono::microseconds> set, std::size_t cores);
 
 }  // namespace penstock

@@ -63,7 +63,7 @@ class ArchiveWriter {
   template <class T>
   using Ref = const T&;
 
-  ArchiveWriter() : packer_(sink_) {}
+  ArchiveWriter() : packer_(sink_) { sink_.bytes.reserve(kUsualBytes); }
 
   template <class... Fields>
   void operator()(const Fields&... values) {
@@ -98,6 +98,7 @@ class ArchiveWriter {
   }
   void value(const InlineBytes& data) {
     check_length("inline data", data.bytes.size(), kMaxInlineBytes);
+    sink_.bytes.reserve(sink_.bytes.size() + data.bytes.size() + kUsualBytes);
     packer_.pack_bin(static_cast<std::uint32_t>(data.bytes.size()));
     packer_.pack_bin_body(reinterpret_cast<const char*>(data.bytes.data()),
                           static_cast<std::uint32_t>(data.bytes.size()));
@@ -128,6 +129,8 @@ class ArchiveWriter {
   const std::string& problem() const { return problem_; }
 
  private:
+  static constexpr std::size_t kUsualBytes = 256;
+
   struct Sink {
     std::vector<std::byte> bytes;
     void write(const char* data, std::size_t size) {

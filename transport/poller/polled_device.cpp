@@ -21,6 +21,10 @@ bool PolledDevice::work() {
   return happened || !told;
 }
 
+void PolledDevice::send() {
+  if (run_commands()) loop_->send();
+}
+
 bool PolledDevice::run_commands() {
   if (!commands_.take(taken_)) return false;
   for (auto& command : taken_) loop_->execute(std::move(command));

@@ -21,6 +21,8 @@ class PolledDevice {
   /// Takes the commands that came, does one step and tells what happened. False: there was nothing
   /// to do.
   bool work();
+  /// Takes the commands that came, and sends the messages among them.
+  void send();
   PollerLoop& loop() { return *loop_; }
 
   // -- any thread --------------------------------------------------------------------------------

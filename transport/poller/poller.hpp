@@ -14,6 +14,7 @@
 #include "transport/fabric/nic.hpp"
 #include "transport/poller/command.hpp"
 #include "transport/poller/event.hpp"
+#include "transport/poller/side_work.hpp"
 
 namespace penstock {
 
@@ -81,12 +82,16 @@ class PollerLoop {
   void execute(PollerCommand command);
   /// Polls every card and posts what there is room for. Returns how much happened (0: idle).
   std::size_t step();
+  /// Sends messages that wait, as step() does, and nothing else.
+  void send();
   /// Events since the last call.
   std::vector<PollerEvent> take_events();
   bool has_events() const;
   /// Nothing is posted, and the last step found nothing that could be: sleeping until the next
   /// command, the cards' next completion or next_retry() loses nothing but latency.
   bool idle() const;
+  /// No transfer is known and no staging slot is lent: all that comes and goes is messages.
+  bool quiet() const;
   /// When a link that takes nothing (its peer is not connected, or gone) is to be tried again.
   std::optional<TimePoint> next_retry() const;
 
@@ -107,6 +112,7 @@ class Poller {
   struct Thread {
     std::string name;       // at most 15 characters
     std::vector<int> cpus;  // pinned to these before the cards are opened; empty: not pinned
+    std::shared_ptr<SideWork> side_work{};  // done between the rounds; null: none
   };
   struct Device {
     PollerOptions options;

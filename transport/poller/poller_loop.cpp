@@ -56,6 +56,10 @@ std::size_t PollerLoop::step() {
   return happened;
 }
 
+void PollerLoop::send() {
+  if (!state_->with_messages.empty()) state_->send_messages();
+}
+
 std::vector<PollerEvent> PollerLoop::take_events() { return std::exchange(state_->events, {}); }
 
 bool PollerLoop::has_events() const { return !state_->events.empty(); }
@@ -68,6 +72,8 @@ bool PollerLoop::idle() const {
   return std::none_of(state_->transfers.begin(), state_->transfers.end(),
                       [](const auto& each) { return each.second->credits_owed() > 0; });
 }
+
+bool PollerLoop::quiet() const { return state_->transfers.empty() && !state_->arrivals.armed(); }
 
 std::optional<PollerLoop::TimePoint> PollerLoop::next_retry() const { return state_->retry_at; }
 

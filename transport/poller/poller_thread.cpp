@@ -65,6 +65,7 @@ Result<std::shared_ptr<PollerThread>> PollerThread::start(
   if (!sleeper) return tl::unexpected(sleeper.error());
   std::shared_ptr<PollerThread> thread(new PollerThread(std::move(devices), std::move(*sleeper)));
   thread->name_ = setup.name;
+  thread->side_work_ = setup.side_work;
   std::promise<Result<void>> promise;
   auto opened = promise.get_future();
   thread->thread_ = std::thread(
@@ -89,6 +90,7 @@ void PollerThread::run(const Poller::Thread& setup, std::promise<Result<void>> o
   pthread_getcpuclockid(pthread_self(), &cpu_clock_);
   // On this thread: libfabric objects are closed where they were used.
   if (!result) close_devices();
+  if (result && side_work_) side_work_->begin([this] { wake(); });
   const bool good = result.has_value();
   opened.set_value(std::move(result));
   if (good) poll_until_all_left();
@@ -180,7 +182,17 @@ void PollerThread::poll_until_all_left() {
 bool PollerThread::work() {
   bool happened = false;
   for (const auto& device : devices_) happened = device->work() || happened;
+  if (side_work_ && side_work_->work(all_quiet())) {
+    happened = true;
+    for (const auto& device : devices_) device->send();  // what it led to need not wait for a look
+  }
   return happened;
+}
+
+/// Nothing but messages comes and goes.
+bool PollerThread::all_quiet() {
+  return std::all_of(devices_.begin(), devices_.end(),
+                     [](const auto& device) { return device->loop().quiet(); });
 }
 
 bool PollerThread::all_idle() {
@@ -198,7 +210,7 @@ std::optional<PollerThread::Clock::time_point> PollerThread::next_retry() {
 
 /// Somebody wants something: do not sleep.
 bool PollerThread::called() {
-  return somebody_leaves_.load() ||
+  return somebody_leaves_.load() || (side_work_ && side_work_->waiting()) ||
          std::any_of(devices_.begin(), devices_.end(),
                      [](const auto& device) { return device->commands().waiting(); });
 }

@@ -54,6 +54,7 @@ class PollerThread {
   void poll_until_all_left();
   bool work();
   bool all_idle();
+  bool all_quiet();
   std::optional<Clock::time_point> next_retry();
   bool called();
   Clock::time_point account(std::atomic<Clock::rep>& to, Clock::time_point since);
@@ -61,6 +62,7 @@ class PollerThread {
 
   std::unique_ptr<Sleeper> sleeper_;
   std::vector<std::shared_ptr<PolledDevice>> devices_;  // those that did not leave
+  std::shared_ptr<SideWork> side_work_;
   std::size_t started_with_;
   std::chrono::microseconds spin_{0};  // the longest of the devices'
   std::mutex mutex_;

@@ -375,5 +375,20 @@ TEST(CafSpin, IsForMachinesWithCoresToSpareUnlessSet) {
   EXPECT_THAT(error_of_option("caf.spin_us=x"), HasSubstr("auto or 0 to 1000000"));
 }
 
+TEST(Spin, IsLongerThanASmallTransferWhereCoresAreToSpareUnlessSet) {
+  using namespace std::chrono_literals;
+  EXPECT_EQ(spin_of(std::nullopt, 2), 50us);
+  EXPECT_EQ(spin_of(std::nullopt, 16), 500us);
+  const auto settings = load_settings(kNoFile, {"fabric.spin_us=70", "request.ring_spin_us=0"}, {});
+  ASSERT_TRUE(settings);
+  EXPECT_EQ(spin_of(settings->fabric.spin, 16), 70us);
+  EXPECT_EQ(spin_of(settings->request.ring_spin, 16), 0us);
+  const auto automatic =
+      load_settings(kNoFile, {"fabric.spin_us=auto", "request.ring_spin_us=auto"}, {});
+  ASSERT_TRUE(automatic);
+  EXPECT_EQ(automatic->fabric.spin, std::nullopt);
+  EXPECT_EQ(automatic->request.ring_spin, std::nullopt);
+}
+
 }  // namespace
 }  // namespace penstock
