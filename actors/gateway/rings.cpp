@@ -140,7 +140,7 @@ void Rings::broken(Ring& ring, const char* why) {
 }
 
 void Rings::serve() {
-  if (all_.empty()) return;
+  if (all_.empty() && !changed()) return;
   std::array<epoll_event, 16> events{};
   const int count = ::epoll_wait(watched_.get(), events.data(), events.size(), 0);
   for (int i = 0; i < count; ++i) {

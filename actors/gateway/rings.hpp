@@ -68,6 +68,8 @@ class Rings {
   /// It sent a message by ZeroMQ that is no part of what goes by a ring: it has dropped it, or
   /// another connection has taken over its identity.
   void spoke_apart(const std::string& client);
+  /// serve() has something to do, without a bell.
+  bool changed() const { return ended_ || answers_broken_; }
   /// Answers that found no room may find it now.
   void flush();
   /// Before the thread sleeps: false when there is something to be read.

@@ -27,7 +27,8 @@ DelegatedEnded told(const TransferResult& result, TransferId asker_id) {
   end.error = {result.error.code, result.error.message.substr(0, kErrorBytes)};
   const std::size_t values = std::min(result.landed.size(), kLandedValues);
   end.landed.bytes.resize(values * sizeof(std::uint64_t));
-  std::memcpy(end.landed.bytes.data(), result.landed.data(), end.landed.bytes.size());
+  if (!result.landed.empty())
+    std::memcpy(end.landed.bytes.data(), result.landed.data(), end.landed.bytes.size());
   end.landed_truncated = result.landed_truncated || values < result.landed.size();
   return end;
 }

@@ -54,7 +54,10 @@ class MemoryRequests {
   void look();
   /// Releases what was made for clients that had died by then.
   void release_orphans();
-  void stop() { jobs_->stop(); }
+  void stop() {
+    jobs_->stop();
+    releases_.drop();
+  }
 
  private:
   /// Regions that were made for clients that had died by then, by name and epoch.

@@ -96,9 +96,10 @@ void NodeActor::on_exit() {
   exiting_ = true;
   for (auto& [name, member] : members_)
     part(member, {ErrorCode::kPeerLeft, "this node is shutting down"}, false);
-  // Jobs hold this actor, and devices do: without this nobody would ever be destroyed, or we
-  // would be by our own worker.
+  // Jobs hold this actor, replies that wait for a release or a drain do, and devices: without this
+  // nobody would ever be destroyed, or we would be by our own worker.
   memory_.stop();
+  drained_.reset();
   children_ = {};
 }
 

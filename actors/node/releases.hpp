@@ -25,6 +25,8 @@ class Releases {
   /// To be called again and again while there are any.
   void look(TimePoint now);
   bool any() const { return !open_.empty(); }
+  /// Whoever waits for one is told nothing any more.
+  void drop() { open_.clear(); }
 
  private:
   struct Open {

@@ -437,7 +437,7 @@ TEST_F(ClientTest, ARegionThatIsAFileByItsPathIsMappedToo) {
   int fd = ::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
   ASSERT_GE(fd, 0);
   ASSERT_EQ(::ftruncate(fd, 8192), 0);
-  service_.on("allocate", [&](const Json& request) {
+  service_.on("allocate", [path](const Json& request) {
     return Json{{"region", {{"name", request["name"]}, {"bytes", 8000}, {"shared_name", path}}}};
   });
   Client client(options_for(service_));

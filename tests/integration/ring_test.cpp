@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "tests/eventually.hpp"
 #include "tests/integration/nodes.hpp"
 
 namespace penstock::integration {
@@ -20,16 +21,6 @@ using State = client::TransferResult::State;
 constexpr std::uint64_t kPage = 4096;
 constexpr std::uint32_t kPages = 256;
 constexpr auto kPatience = 20s;  // only a failing test waits so long
-
-template <class Condition>
-bool eventually(Condition condition) {
-  const auto end = std::chrono::steady_clock::now() + kPatience;
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::sleep_for(1ms);
-  }
-  return true;
-}
 
 class RingTest : public testing::Test {
  protected:

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <thread>
 
+#include "tests/eventually.hpp"
 #include "tests/integration/nodes.hpp"
 
 namespace penstock::integration {
@@ -29,16 +30,6 @@ std::string code_of(Call&& call) {
     return error.code();
   }
   return "nothing";
-}
-
-template <class Condition>
-bool eventually(Condition condition, std::chrono::milliseconds patience = 20s) {
-  const auto end = std::chrono::steady_clock::now() + patience;
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::sleep_for(20ms);
-  }
-  return true;
 }
 
 class Security : public testing::Test {

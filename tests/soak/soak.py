@@ -23,7 +23,7 @@ import scenarios  # noqa: E402
 from local import LocalCluster  # noqa: E402
 from namespaces import ClusterError  # noqa: E402
 from observer import Observer, Timeline  # noqa: E402
-from usage import Watch  # noqa: E402
+import usage  # noqa: E402
 
 SKIPPED = 77
 STEADY = 2  # nodes that live through all of it
@@ -44,7 +44,8 @@ def options_of(argv):
     parser.add_argument("--workers", type=int, default=8, help="transfers at once, of each node")
     parser.add_argument("--settle", type=float, default=4.0,
                         help="seconds of traffic between two steps")
-    parser.add_argument("--warm", type=float, default=20.0,
+    # Owners remember a transfer for a minute after its end, so that a repeated question is answered.
+    parser.add_argument("--warm", type=float, default=90.0,
                         help="seconds after which a service should not grow any more")
     parser.add_argument("--seed", type=int, default=1, help="of steps and transfers")
     parser.add_argument("--json", metavar="FILE", help="the report")
@@ -62,7 +63,7 @@ class Soak:
     def __init__(self, run, options):
         self.run = run
         self.options = options
-        self.watch = Watch(options.warm)
+        self.watch = usage.Watch(options.warm)
         self.random = random.Random(options.seed)
         self.end = time.monotonic() + options.minutes * 60
         self.steps = {}
@@ -132,6 +133,10 @@ class Soak:
 
 
 def show_services(services):
+    print("  memory of the services that live all the time, from warm to the end, in MiB")
+    for each in services[:STEADY]:
+        values = " ".join(f"{kib / 1024:5.1f}" for kib in usage.course(each["memory"], 9))
+        print(f"  {each['node']:<30} {values}")
     keys = ["memory_kib", "open_files", "tcp_sockets", "threads", "segments"]
     print(f"  {'service, warm -> at its end':<30} " + " ".join(f"{key:>18}" for key in keys))
     for each in services:

@@ -53,12 +53,21 @@ def growth(first, later):
     return found
 
 
+def course(memory, parts=5):
+    """So many values, evenly spaced, of [(seconds, KiB)] from its first to its last."""
+    if not memory:
+        return []
+    begin, end = memory[0][0], memory[-1][0]
+    wanted = [begin + (end - begin) * part / (parts - 1) for part in range(parts)]
+    return [min(memory, key=lambda each: abs(each[0] - when))[1] for when in wanted]
+
+
 class Watch:
-    """First and latest look at each process."""
+    """First and latest look at each process, and the memory it had at each."""
 
     def __init__(self, warm_s):
         self.warm_s = warm_s  # a process is as it will be after so long
-        self.born, self.first, self.last = {}, {}, {}
+        self.born, self.first, self.last, self.memory = {}, {}, {}, {}
 
     def look(self, pid, name, warm=True):
         """`warm`: the first look at it counts as soon as it has lived for warm_s."""
@@ -72,9 +81,11 @@ class Watch:
             seen = look(pid, name)
         self.first.setdefault(pid, (name, seen))
         self.last[pid] = (name, seen)
+        self.memory.setdefault(pid, []).append(
+            (round(time.monotonic() - self.born[pid]), seen["memory_kib"]))
 
     def compared(self):
-        """[{"node", "first", "last", "grown"}] of all that were looked at."""
+        """[{"node", "first", "last", "grown", "memory"}] of all that were looked at."""
         return [{"node": name, "first": first, "last": self.last[pid][1],
-                 "grown": growth(first, self.last[pid][1])}
+                 "grown": growth(first, self.last[pid][1]), "memory": self.memory[pid]}
                 for pid, (name, first) in self.first.items()]

@@ -56,6 +56,19 @@ class Usage(unittest.TestCase):
             os.unlink(path)
         self.assertIn("segments", " ".join(usage.growth(before, after)))
 
+    def test_the_course_of_memory_is_told_from_first_to_last_look(self):
+        memory = [(20, 100), (30, 150), (40, 180), (50, 190), (60, 195)]
+        self.assertEqual(usage.course(memory, 3), [100, 180, 195])
+        self.assertEqual(usage.course(memory[:1], 3), [100, 100, 100])
+        self.assertEqual(usage.course([]), [])
+
+    def test_each_look_at_a_warm_process_is_kept(self):
+        watch = usage.Watch(0)
+        for _ in range(3):
+            watch.look(os.getpid(), "nobody")
+        each, = watch.compared()
+        self.assertEqual([seconds for seconds, _ in each["memory"]], [0, 0, 0])
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -20,6 +20,7 @@
 #include "actors/gateway/turns.hpp"
 #include "actors/protocol/reply.hpp"
 #include "tests/actors/protocol/sample_requests.hpp"
+#include "tests/eventually.hpp"
 
 namespace penstock::test {
 namespace {
@@ -71,24 +72,25 @@ class GatewayTest : public ::testing::Test {
     auto started = Gateway::start(std::move(setup));
     ASSERT_TRUE(started) << started.error().message;
     gateway_ = std::move(*started);
-    started_.set_value();
+    started_.set_value(gateway_.get());
   }
   void echo(const ClientId& client, const Request& request) {
-    started_future_.wait();
+    Gateway& gateway = *started_future_.get();
     if (auto* hello = std::get_if<HelloRequest>(&request.body)) {
       if (hello->client == "throw") throw std::runtime_error("asked to");
       if (hello->client == "throw an int") throw 7;
-      gateway_->send(client, ok_reply(request.id, {{"client", hello->client}}));
+      gateway.send(client, ok_reply(request.id, {{"client", hello->client}}));
     } else {
-      gateway_->send(client, ok_reply(request.id));
+      gateway.send(client, ok_reply(request.id));
     }
   }
   std::string endpoint() const { return gateway_->endpoints().at(0); }
   Dealer connect(const std::string& identity = "") { return {context_, endpoint(), identity}; }
 
   zmq::context_t context_;
-  std::promise<void> started_;
-  std::shared_future<void> started_future_ = started_.get_future().share();
+  // For the gateway's thread: reset() empties gateway_ before it waits for that.
+  std::promise<Gateway*> started_;
+  std::shared_future<Gateway*> started_future_ = started_.get_future().share();
   std::unique_ptr<Gateway> gateway_;
 };
 
@@ -97,16 +99,6 @@ json hello(std::uint64_t id, const std::string& words) {
 }
 
 /// Waits for something that another thread brings about.
-template <class Condition>
-bool eventually(Condition condition) {
-  auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(kPatienceMs);
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::sleep_for(1ms);
-  }
-  return true;
-}
-
 Error start_error(std::vector<std::string> bind) {
   Gateway::Setup setup;
   setup.bind = std::move(bind);

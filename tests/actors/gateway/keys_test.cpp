@@ -16,6 +16,7 @@
 #include "actors/gateway/turns.hpp"
 #include "actors/protocol/reply.hpp"
 #include "tests/actors/protocol/sample_requests.hpp"
+#include "tests/eventually.hpp"
 
 namespace penstock::test {
 namespace {
@@ -75,6 +76,7 @@ class Keys : public testing::Test {
                                z85_of(worker_.public_key));
     setup.sink = [this](ClientId client, Request request) {
       std::lock_guard lock(mutex_);
+      if (ending_) return;
       asked_.push_back({client, request.who, request.role});
       // Kept: the ticket shows the request as under way.
       if (std::holds_alternative<StatusRequest>(request.body)) {
@@ -96,7 +98,8 @@ class Keys : public testing::Test {
   void TearDown() override {
     {
       std::lock_guard lock(mutex_);
-      held_.clear();
+      held_.clear();  // no request outlives the gateway
+      ending_ = true;
     }
     gateway_.reset();
     std::filesystem::remove(socket_path());
@@ -111,15 +114,6 @@ class Keys : public testing::Test {
   std::string ipc() const { return gateway_->endpoints().at(1); }
   Client client(const KeyPair& keys, const std::string& identity = "", int wait_ms = kPatienceMs) {
     return {context_, tcp(), &keys, &server_.public_key, identity, wait_ms};
-  }
-  template <class Condition>
-  static bool eventually(Condition condition) {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(kPatienceMs);
-    while (!condition()) {
-      if (std::chrono::steady_clock::now() > end) return false;
-      std::this_thread::sleep_for(1ms);
-    }
-    return true;
   }
   int connect_plainly() const {
     const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -142,6 +136,7 @@ class Keys : public testing::Test {
   std::mutex mutex_;
   std::vector<Asked> asked_;
   std::vector<Request> held_;
+  bool ending_ = false;
   std::vector<ClientId> gone_;
   std::unique_ptr<Gateway> gateway_;
 };

@@ -20,6 +20,7 @@
 #include "client/cpp/descriptors.hpp"
 #include "client/cpp/ring.hpp"
 #include "tests/actors/protocol/sample_requests.hpp"
+#include "tests/eventually.hpp"
 
 namespace penstock::test {
 namespace {
@@ -29,16 +30,6 @@ using namespace std::chrono_literals;
 constexpr auto kPatience = 20s;  // a failing test waits so long; a passing one does not
 constexpr std::size_t kRingBytes = 16u << 10;
 constexpr std::size_t kLong = kRingBytes;  // of a message that does not go by the ring
-
-template <class Condition>
-bool eventually(Condition condition) {
-  const auto end = std::chrono::steady_clock::now() + kPatience;
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::sleep_for(1ms);
-  }
-  return true;
-}
 
 json hello(std::uint64_t id, const std::string& words) {
   return request(id, "hello", {{"client", words}});
@@ -140,19 +131,19 @@ class RingsTest : public ::testing::Test {
     auto started = Gateway::start(std::move(setup));
     ASSERT_TRUE(started) << started.error().message;
     gateway_ = std::move(*started);
-    started_.set_value();
+    started_.set_value(gateway_.get());
   }
   // The gateway goes first, and while it goes its thread may still be in echo().
   void TearDown() override { std::filesystem::remove_all(folder_); }
   /// Says back what hello says; "long" makes it a long answer.
   void echo(const ClientId& client, const Request& request) {
-    started_future_.wait();
+    Gateway& gateway = *started_future_.get();
     const auto& hello = std::get<HelloRequest>(request.body);
     json body{{"client", hello.client}};
     if (hello.ring_token != 0)
       body["ring"] = {{"socket", descriptors_->path().string()}, {"token", hello.ring_token}};
     if (hello.client == "long") body["more"] = std::string(kLong, 'x');
-    gateway_->send(client, ok_reply(request.id, std::move(body)));
+    gateway.send(client, ok_reply(request.id, std::move(body)));
   }
   Both connect(const std::string& identity) {
     return {context_, gateway_->endpoints().front(), identity};
@@ -168,8 +159,8 @@ class RingsTest : public ::testing::Test {
   std::filesystem::path folder_;
   zmq::context_t context_;
   std::shared_ptr<DescriptorSocket> descriptors_;
-  std::promise<void> started_;
-  std::shared_future<void> started_future_ = started_.get_future().share();
+  std::promise<Gateway*> started_;
+  std::shared_future<Gateway*> started_future_ = started_.get_future().share();
   std::unique_ptr<Gateway> gateway_;
 };
 
@@ -278,6 +269,26 @@ TEST_F(RingsTest, ARingOfAClientThatDiedIsEnded) {
   client.die();
   client.by_socket(hello(5, "by ZeroMQ"));
   EXPECT_EQ(client.receive()["id"], 5);
+}
+
+// Whatever the gateway's thread does just then, it must not sleep on it.
+TEST_F(RingsTest, AreEndedAtAnyMoment) {
+  Both client = connect("a");
+  for (std::uint64_t round = 0; round < 200; ++round) {
+    client.take_ring(client.ask_for_ring());
+    ASSERT_TRUE(client.by_ring(hello(5, "last words")));
+    const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(round);
+    while (std::chrono::steady_clock::now() < until) {
+    }
+    gateway_->end_ring("a");
+    ASSERT_TRUE(client.is_cut()) << "round " << round;
+    client.die();
+    client.by_socket(hello(6, "by ZeroMQ"));
+    for (json heard; heard["id"] != 6;) {
+      heard = client.receive();
+      ASSERT_TRUE(heard.is_object()) << "round " << round << ": " << heard;
+    }
+  }
 }
 
 TEST_F(RingsTest, AConnectionThatTakesOverIsAnsweredItself) {

@@ -10,20 +10,12 @@
 #include <zmq.hpp>
 
 #include "actors/membership/gossip_socket.hpp"
+#include "tests/eventually.hpp"
 
 namespace penstock {
 namespace {
 
 using namespace std::chrono_literals;
-
-bool eventually(const std::function<bool()>& condition) {
-  const auto end = std::chrono::steady_clock::now() + 20s;  // only a failing test waits so long
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::sleep_for(5ms);
-  }
-  return true;
-}
 
 std::unique_ptr<GossipSocket> node(const std::string& name, Incarnation incarnation,
                                    std::optional<KeyPair> keys, std::vector<std::string> seeds = {},

@@ -51,7 +51,8 @@ TEST(Monitor, CountsEndsByStateAndPriorityFromZero) {
 TEST(Monitor, CountsOnlyTheStagesThatATransferPassed) {
   Monitor monitor(10);
   end(monitor, ended(1, 400us));
-  for (const auto& stage : monitor.counts().at("stages")) {
+  const auto counts = monitor.counts();
+  for (const auto& stage : counts.at("stages")) {
     const bool passed = stage.at("stage") == "queue" || stage.at("stage") == "wire";
     EXPECT_EQ(stage.at("count"), passed ? 1 : 0) << stage.at("stage");
     if (stage.at("stage") == "wire") {

@@ -203,6 +203,7 @@ TEST(ServiceLife, AStopDoesNotWaitForAFillOrDigestInHandNorTripOverIt) {
     const auto made = requester.ask({{"op", "allocate"}, {"name", "r"}, {"bytes", 512u << 20}});
     ASSERT_TRUE(made.value("ok", false)) << made.dump();
     for (int i = 0; i < 20; ++i) requester.send(work);
+    requester.send({{"op", "release"}, {"name", "r"}});  // waits for them
     // Answered in order: the work above was given out before this.
     EXPECT_TRUE(requester.ask({{"op", "hello"}, {"client", "t"}}).value("ok", false));
     a.reset();

@@ -252,69 +252,6 @@ void SimNode::answer_for_node(Incarnation peer, std::uint64_t sequence, Answer a
 
 // -- the device actor ----------------------------------------------------------------------------
 
-Outbound::Port SimNode::outbound_port() {
-  return {
-      .command = [this](PollerCommand command) { commands_.push_back(std::move(command)); },
-      .ask = [this](Incarnation peer, std::uint64_t token, Question question,
-                    TimePoint deadline) { ask(peer, token, std::move(question), deadline); },
-      .copy =
-          [this](CopyTask task) {
-            const auto lasts = std::chrono::microseconds(wire_.network.below(20000));
-            wire_.network.after(lasts, [this, task = std::move(task)] {
-              if (crashed_) return;
-              Cursor cursor(*task.plan);
-              Chunk chunk;
-              std::uint64_t bytes = 0;
-              std::uint64_t chunks = 0;
-              for (; !task.stop->load() && cursor.next(chunk); ++chunks) {
-                const auto from = (*task.source)->memory->bytes().subspan(chunk.source_offset);
-                const auto to =
-                    (*task.destination)->memory->bytes().subspan(chunk.destination_offset);
-                std::copy_n(from.begin(), chunk.length, to.begin());
-                bytes += chunk.length;
-              }
-              to_device([this, id = task.transfer, bytes, chunks] {
-                outbound_->copied(id, bytes, chunks, now());
-              });
-            });
-          },
-      .notify = [this](Notification notification) { observer_.notified(std::move(notification)); },
-      .ended = [this](TransferResult result) { observer_.ended(std::move(result)); },
-  };
-}
-
-Inbound::Port SimNode::inbound_port() {
-  return {
-      .command = [this](PollerCommand command) { commands_.push_back(std::move(command)); },
-      .answer =
-          [this](Incarnation peer, std::uint64_t sequence, Answer answer) {
-            const auto found = device_peers_.find(peer);
-            if (found == device_peers_.end()) return;
-            to_peer(found->second, [this, sequence, answer = std::move(answer)](Peer& p) {
-              p.answer(sequence, answer, now());
-            });
-          },
-      .revoke =
-          [this](Incarnation peer, Revoke revoke) {
-            ask(peer, 0, std::move(revoke), now() + options_.inbound.grace_max);
-          },
-      .notify = [this](Notification notification) { observer_.notified(std::move(notification)); },
-      .rekey =
-          [this](const std::shared_ptr<Region>& region, std::uint16_t nic) {
-            const auto lasts = std::chrono::microseconds(wire_.network.below(5000));
-            wire_.network.after(lasts, [this, region, nic] {
-              region->void_key(nic);
-              region->set_key(nic,
-                              std::move(*nics_[nic]->register_memory(region->memory->bytes())));
-              to_device([this, region, nic] { inbound_->rekeyed(region->name, nic, now()); });
-            });
-          },
-      .waits_for = [this](TransferId shadow) { return options_.shadows->contains(shadow); },
-      .broken = [this](Incarnation peer, TransferId transfer,
-                       const Error&) { observer_.broken(peer, transfer); },
-  };
-}
-
 void SimNode::ask(Incarnation peer, std::uint64_t token, Question question, TimePoint deadline) {
   const auto found = device_peers_.find(peer);
   if (found != device_peers_.end()) {
@@ -382,6 +319,7 @@ std::shared_ptr<SimNode::PeerActor> SimNode::peer_of(Incarnation peer) const {
 }
 
 void SimNode::to_peer(const std::shared_ptr<PeerActor>& actor, std::function<void(Peer&)> message) {
+  if (actor->quit) return;  // what it is sent would hold it for good
   actor->mail.push_back([this, actor, message = std::move(message)] {
     message(*actor->peer);
     settle(actor);
@@ -560,8 +498,8 @@ std::size_t SimNode::step_poller() {
 bool SimNode::restless() {
   if (crashed_) return false;
   if (!device_mail_.empty() || !commands_.empty() || poller_->has_events()) return true;
-  if (std::ranges::any_of(actors_, [](const auto& actor) { return !actor->mail.empty(); }))
-    return true;
+  const auto has_mail = [](const auto& actor) { return !actor->mail.empty(); };
+  if (std::ranges::any_of(actors_, has_mail)) return true;
   if (std::ranges::any_of(nics_, [](Nic* nic) { return !nic->may_wait(); })) return true;
   return !poller_->idle() || retrying_ <= now();
 }
@@ -591,7 +529,10 @@ std::size_t SimNode::step() {
     message();
     ++happened;
   }
-  std::erase_if(actors_, [](const auto& actor) { return actor->quit; });
+  std::erase_if(actors_, [](const auto& actor) {
+    if (actor->quit) actor->mail.clear();
+    return actor->quit;
+  });
   if (turn == 2) happened += step_poller();
   return happened;
 }

@@ -30,7 +30,7 @@ class PageCopy : public testing::TestWithParam<std::size_t> {
 };
 
 TEST_P(PageCopy, GatherMovesEveryByteAndNoOther) {
-  const auto region = random_bytes(7 * bytes, 1);
+  const auto region = random_bytes(7 * bytes + 1, 1);  // memory even for pages of no bytes
   std::vector<std::byte> slot(7 * (bytes + 3), std::byte{0xee});
   gather_pages(pages, region.data(), slot.data());
   for (const MovedPage& page : pages) {
