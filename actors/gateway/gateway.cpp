@@ -32,6 +32,13 @@ bool is_local(const std::string& address) {
          address.starts_with("::1") || address.starts_with("::ffff:127.");
 }
 
+int descriptor_of(void* socket) {
+  int fd = -1;
+  std::size_t size = sizeof fd;
+  if (zmq_getsockopt(socket, ZMQ_FD, &fd, &size) != 0) throw zmq::error_t();
+  return fd;
+}
+
 std::string address_of(zmq::message_t& message) {
   const std::string address = property_of(message, "Peer-Address");
   return address.empty() ? "a client" : address;
@@ -67,8 +74,12 @@ Gateway::~Gateway() {
 
 const std::vector<std::string>& Gateway::endpoints() const { return state_->endpoints; }
 
-void Gateway::send(const ClientId& client, nlohmann::json message) {
-  state_->send(client, message);
+void Gateway::send(const ClientId& client, const nlohmann::json& message) {
+  state_->send(client, nlohmann::json::to_msgpack(message));
+}
+
+void Gateway::send_packed(const ClientId& client, std::vector<std::uint8_t> message) {
+  state_->send(client, std::move(message));
 }
 
 Gateway::Counters Gateway::counters() const {
@@ -101,6 +112,11 @@ Result<void> Gateway::State::open() {
   connections.emplace(context, router, setup.max_connections, audit);
   for (const std::string& endpoint : setup.bind)
     if (auto bound = bind(endpoint); !bound) return bound;
+  waited_for = {{outbox.wake_fd(), POLLIN, 0},
+                {rings.handle(), POLLIN, 0},
+                {descriptor_of(connections->handle()), POLLIN, 0},
+                {router.get(zmq::sockopt::fd), POLLIN, 0}};
+  if (doorman.asks_for_keys()) waited_for.push_back({descriptor_of(doorman.handle()), POLLIN, 0});
   return {};
 }
 
@@ -168,7 +184,8 @@ void Gateway::State::receive_some() {
   const auto by_ring = [this] { return rings.counters().requests.load(); };
   for (std::uint64_t i = 0; i < kRequestsPerTurn && !stopping && may_receive(); ++i) {
     Incoming incoming;
-    if (!receive(incoming)) return;
+    more_to_read = receive(incoming);
+    if (!more_to_read) return;
     const std::uint64_t before = by_ring();
     answer(std::move(incoming));
     i += by_ring() - before;  // one message may bring all that is in its client's ring
@@ -238,7 +255,7 @@ void Gateway::State::cut(const std::string& identity) {
 void Gateway::State::deny(const ClientId& client, const Principal& asker, std::uint64_t id,
                           ErrorCode code, const std::string& why) {
   audit.refused(asker.name.empty() ? shown(identity_of(client)) : asker.name, why);
-  send(client, error_reply(id, {code, why}));
+  refuse(client, id, {code, why});
 }
 
 void Gateway::State::answer(Incoming incoming) {
@@ -253,11 +270,12 @@ void Gateway::State::answer(Incoming incoming) {
   note_route(incoming);
   const bool numbered = incoming.frames == 2 && incoming.number;
   if (incoming.frames != 1 && !numbered)
-    return refuse(incoming.client, 0,
-                  {ErrorCode::kInvalidArgument,
-                   fmt::format("a request is one frame, found {}; use a DEALER socket, which adds "
-                               "no empty frame",
-                               incoming.frames)});
+    return malformed(
+        incoming.client, 0,
+        {ErrorCode::kInvalidArgument,
+         fmt::format("a request is one frame, found {}; use a DEALER socket, which adds "
+                     "no empty frame",
+                     incoming.frames)});
   if (numbered)
     rings.receive_until(incoming.client, *incoming.number, take_from_ring());
   else
@@ -275,7 +293,7 @@ void Gateway::State::take(const ClientId& client, const Principal& asker,
                           bool local) {
   const auto received = std::chrono::steady_clock::now();
   auto request = decode_request(message, std::move(owner));
-  if (!request) return refuse(client, request.error().id, request.error().error);
+  if (!request) return malformed(client, request.error().id, request.error().error);
   request->received = received;
   if (const Role wanted = role_for(request->body); asker.role < wanted)
     return deny(client, asker, request->id, ErrorCode::kDenied,
@@ -335,12 +353,16 @@ void Gateway::State::deliver(ClientId client, Request request, bool alone) {
   }
   counters.sink_failures++;
   spdlog::error("gateway: the service failed on a request: {}", reason);
-  send(client, error_reply(id, {ErrorCode::kInternal, "the service failed on this request"}));
+  refuse(client, id, {ErrorCode::kInternal, "the service failed on this request"});
+}
+
+void Gateway::State::malformed(const ClientId& client, std::uint64_t id, const Error& error) {
+  counters.malformed++;
+  refuse(client, id, error);
 }
 
 void Gateway::State::refuse(const ClientId& client, std::uint64_t id, const Error& error) {
-  counters.malformed++;
-  send(client, error_reply(id, error));
+  send(client, nlohmann::json::to_msgpack(error_reply(id, error)));
 }
 
 }  // namespace penstock

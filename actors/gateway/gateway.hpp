@@ -80,7 +80,9 @@ class Gateway {
 
   /// Any thread; never blocks. `message` is a reply or an event (docs/protocol.md), sent as
   /// msgpack. A client that is gone, or whose pipe is full, loses it: events are kept by the node.
-  void send(const ClientId& client, nlohmann::json message);
+  void send(const ClientId& client, const nlohmann::json& message);
+  /// The same, of one that is msgpack already.
+  void send_packed(const ClientId& client, std::vector<std::uint8_t> message);
 
   /// Any thread. The client has died: what comes from it later comes by ZeroMQ.
   void end_ring(const ClientId& client);

@@ -1,4 +1,5 @@
 // The gateway's thread and the rings of clients on this node.
+#include <poll.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -9,8 +10,11 @@ namespace penstock {
 namespace {
 
 constexpr std::chrono::milliseconds kForever{-1};
-/// While rings are busy the sockets are looked at so often.
-constexpr std::chrono::microseconds kSocketLook{20};
+/// While rings are busy, so often it is looked whether anything else speaks, and so often everybody
+/// else has a turn though nothing did.
+constexpr std::chrono::microseconds kLook{20};
+constexpr std::chrono::milliseconds kTurn{1};
+constexpr unsigned kLooksBetweenClocks = 8;  // the clock costs as much as a look
 /// How soon a full pipe is tried again.
 constexpr std::chrono::milliseconds kStuckLook{5};
 
@@ -19,6 +23,8 @@ constexpr std::chrono::milliseconds kStuckLook{5};
 /// How long the sockets may be waited for.
 std::chrono::milliseconds Gateway::State::patience() {
   constexpr std::chrono::milliseconds kNone{0};
+  // flush() takes back the wake-ups of what came behind this turn's look at it.
+  if (list_changed || rings.changed()) return kNone;
   if (rings.counters().open > 0 && may_receive()) {
     if (std::chrono::steady_clock::now() < spin_until) return kNone;
     if (!rings.sleep()) return kNone;
@@ -26,23 +32,38 @@ std::chrono::milliseconds Gateway::State::patience() {
   return stuck.empty() && !rings.waits() ? kForever : kStuckLook;
 }
 
-void Gateway::State::receive_by_rings() {
-  if (rings.counters().open == 0 || !may_receive()) return;
-  if (rings.receive(kRequestsPerTurn, take_from_ring()) > 0)
-    spin_until = std::chrono::steady_clock::now() + setup.ring_spin;
+std::size_t Gateway::State::receive_by_rings() {
+  if (rings.counters().open == 0 || !may_receive()) return 0;
+  const std::size_t received = rings.receive(kRequestsPerTurn, take_from_ring());
+  if (received > 0) spin_until = std::chrono::steady_clock::now() + setup.ring_spin;
+  return received;
 }
 
 /// A client that has just asked by its ring may do so again at once: a sleep and the bell that ends
-/// it would cost both sides more than its request.
+/// it would cost both sides more than its request. So would a turn of the sockets between two of
+/// its requests: they have theirs when one of them has something.
 void Gateway::State::spin() {
-  if (rings.counters().open == 0) return;
+  if (rings.counters().open == 0 || std::chrono::steady_clock::now() >= spin_until) return;
   auto now = std::chrono::steady_clock::now();
-  const auto look = now + kSocketLook;
-  while (now < std::min(look, spin_until) && !outbox.rung() && !stopping) {
-    receive_by_rings();
+  const auto turn = now + kTurn;
+  auto look = now + kLook;
+  for (unsigned looks = 1; may_receive() && !outbox.rung() && !stopping; ++looks) {
+    const bool nothing = receive_by_rings() == 0;
     deliver_some();
+    if (nothing && looks % kLooksBetweenClocks != 0) continue;
     now = std::chrono::steady_clock::now();
+    if (now >= std::min(turn, spin_until)) return;
+    if (now < look) continue;
+    if (rings.waits() || somebody_speaks()) return;
+    look = now + kLook;
   }
+}
+
+/// One system call, where zmq::poll() takes one for each socket and more. A socket whose descriptor
+/// is silent may have messages left: not behind a turn, which reads them all or uses up its share,
+/// and then `more_to_read` says so.
+bool Gateway::State::somebody_speaks() {
+  return more_to_read || ::poll(waited_for.data(), waited_for.size(), 0) != 0;
 }
 
 Rings::Port Gateway::State::ring_port() {

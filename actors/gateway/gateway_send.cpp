@@ -16,9 +16,8 @@ constexpr std::size_t kMostStuck = 65536;
 
 std::string shown(const std::string& identity) { return fmt::format("{:?}", identity); }
 
-void Gateway::State::send(const ClientId& client, const nlohmann::json& message) {
-  auto bytes = nlohmann::json::to_msgpack(message);
-  if (!rings.send(client, bytes)) by_socket(client, std::move(bytes), 0);
+void Gateway::State::send(const ClientId& client, std::vector<std::uint8_t> message) {
+  if (!rings.send(client, message)) by_socket(client, std::move(message), 0);
 }
 
 void Gateway::State::by_socket(const ClientId& client, std::vector<std::uint8_t> bytes,

@@ -2,6 +2,8 @@
 // gateway_rings.cpp is about rings. For those three alone.
 #pragma once
 
+#include <poll.h>
+
 #include <atomic>
 #include <deque>
 #include <mutex>
@@ -67,8 +69,9 @@ struct Gateway::State {
   void run();
   std::chrono::milliseconds patience();
   void receive_some();
-  void receive_by_rings();
+  std::size_t receive_by_rings();
   void spin();
+  bool somebody_speaks();
   Rings::Port ring_port();
   bool receive(Incoming& incoming);
   void answer(Incoming incoming);
@@ -81,11 +84,12 @@ struct Gateway::State {
   void deliver_some();
   void deliver_those_due();
   void deliver(ClientId client, Request request, bool alone);
+  void malformed(const ClientId& client, std::uint64_t id, const Error& error);
   void refuse(const ClientId& client, std::uint64_t id, const Error& error);
   void flush();
   bool transmit(Outgoing& message);
   void unroutable(const ClientId& client);
-  void send(const ClientId& client, const nlohmann::json& message);
+  void send(const ClientId& client, std::vector<std::uint8_t> message);
   void by_socket(const ClientId& client, std::vector<std::uint8_t> bytes, std::uint64_t number);
   bool may_receive() const {
     return under_way + turns.waiting() < kMostUnderWay && turns.waiting_bytes() < kMostWaitingBytes;
@@ -113,6 +117,8 @@ struct Gateway::State {
   Turns turns;
   Rings rings;
   std::chrono::steady_clock::time_point spin_until{};
+  std::vector<pollfd> waited_for;  // what run() waits for, by descriptors
+  bool more_to_read = false;       // at the router, after its turn
   zmq::context_t context{1};
   Doorman doorman;
   zmq::socket_t router;

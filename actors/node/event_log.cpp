@@ -12,9 +12,13 @@ std::optional<Topic> topic_of(const std::string& name) {
 
 }  // namespace
 
-void EventLog::publish(Topic topic, nlohmann::json event, const ClientId* owner) {
+void EventLog::publish(Topic topic, nlohmann::json event) {
   event["v"] = kProtocolVersion;
   event["seq"] = next_;
+  publish_packed(topic, nlohmann::json::to_msgpack(event), nullptr);
+}
+
+void EventLog::publish_packed(Topic topic, std::vector<std::uint8_t> event, const ClientId* owner) {
   for (const auto& [client, topics] : subscribers_)
     if (topics.contains(topic) && !(owner && client == *owner)) send_(client, event);
   if (owner) send_(*owner, event);

@@ -20,16 +20,18 @@ enum class Topic : unsigned char { kTransfers, kNotify, kMembers };
 
 class EventLog {
  public:
-  using Send = std::function<void(const ClientId&, nlohmann::json)>;
+  using Send = std::function<void(const ClientId&, std::vector<std::uint8_t>)>;
 
   EventLog(std::size_t keep, Send send) : keep_(keep), send_(std::move(send)) {}
 
   /// The sequence that the next event will have; events start at 1.
   std::uint64_t next() const { return next_; }
 
-  /// Keeps the event and sends it to the topic's subscribers, and to `owner` (the client whose
-  /// transfer it ends) in any case. Sets its "v" and "seq".
-  void publish(Topic topic, nlohmann::json event, const ClientId* owner = nullptr);
+  /// Keeps the event, sends it to the topic's subscribers, and sets its "v" and "seq".
+  void publish(Topic topic, nlohmann::json event);
+  /// One that is msgpack with the sequence next(): that of a transfer, which is sent to `owner`,
+  /// its client, in any case.
+  void publish_packed(Topic topic, std::vector<std::uint8_t> event, const ClientId* owner);
 
   /// Replaces the client's topics. Kept events after `since` of these topics are sent at once.
   /// kInvalidArgument names an unknown topic. Returns the newest sequence.
@@ -43,7 +45,7 @@ class EventLog {
     std::uint64_t sequence;
     Topic topic;
     ClientId owner;
-    nlohmann::json event;
+    std::vector<std::uint8_t> event;
   };
   std::size_t keep_;
   Send send_;

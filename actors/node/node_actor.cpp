@@ -23,7 +23,9 @@ caf::behavior NodeActor::make_behavior() {
                    request.request->body);
       },
       [this](const ClientGone& gone) { events_.unsubscribe(gone.client); },
-      [this](const ReplyReady& ready) { setup_.send(ready.client, ready.reply); },
+      [this](const ReplyReady& ready) {
+        setup_.send(ready.client, nlohmann::json::to_msgpack(ready.reply));
+      },
       [this](const TransferEnded& ended) {
         if (!verifications_.take(*ended.result, Clock::now())) transfer_ended(*ended.result);
       },
@@ -57,11 +59,11 @@ caf::behavior NodeActor::make_behavior() {
 }
 
 void NodeActor::ok(const ClientId& client, std::uint64_t id, nlohmann::json body) {
-  setup_.send(client, ok_reply(id, std::move(body)));
+  setup_.send(client, nlohmann::json::to_msgpack(ok_reply(id, std::move(body))));
 }
 
 void NodeActor::refuse(const ClientId& client, std::uint64_t id, const Error& error) {
-  setup_.send(client, error_reply(id, error));
+  setup_.send(client, nlohmann::json::to_msgpack(error_reply(id, error)));
 }
 
 RegionJobs::Reply NodeActor::reply_later(const ClientId& client, std::uint64_t id) {
@@ -118,9 +120,9 @@ ThirdPartyTransfers::Port NodeActor::third_party_port() {
             auto accepted =
                 accept(request, client, asker, rules(), *setup_.regions, ledger_, now, now);
             if (!accepted) return tl::unexpected(accepted.error());
+            for (Admitted& admitted : accepted->admitted) admitted.shadow = shadow;
             begin(*accepted);
             return accepted->ids.front();
-            for (Admitted& admitted : accepted->admitted) admitted.shadow = shadow;
           },
           .cancel =
               [this](TransferId transfer) {
@@ -147,10 +149,8 @@ void NodeActor::heard(const ClientId& client, const Request& request) {
 }
 
 bool NodeActor::accept_at_desk(const ClientId& client, Request& request) {
-  const auto* transfers = std::get_if<TransferRequest>(&request.body);
-  if (transfers == nullptr || !is_quick(*transfers)) return false;
   heard(client, request);
-  handle(client, request.id, *transfers);
+  handle(client, request.id, std::get<TransferRequest>(request.body));
   return true;
 }
 

@@ -51,7 +51,7 @@ struct NodeActorSetup {
   std::shared_ptr<DescriptorSocket> descriptors;  // null: there is none
   Peer::Options peer;
   std::shared_ptr<Audit> audit;  // of what peers send
-  EventLog::Send send;           // the gateway's
+  EventLog::Send send;           // the gateway's send_packed()
   // -- membership ---------------------------------------------------------------------------------
   /// The data plane saw a link to this node fail: membership should look at once.
   std::function<void(const std::string& node)> suspect;

@@ -16,7 +16,7 @@ void NodeActor::handle(const ClientId& client, std::uint64_t id, const StreamReq
                    now + (deadline_ms ? Milliseconds(deadline_ms) : setup_.default_deadline)});
     watch_streams();
   }
-  ok(client, id, {{"ids", nlohmann::json::array({accepted->id})}});
+  setup_.send(client, accepted_reply(id, {accepted->id}));
   setup_.set_load(static_cast<std::uint32_t>(ledger_.in_flight()));
 }
 
@@ -35,8 +35,7 @@ void NodeActor::handle(const ClientId& client, std::uint64_t id, const AppendReq
   };
   auto next = streams_.next(request);
   if (!next) return refused(next.error());
-  if (next->repeated != 0)
-    return ok(client, id, {{"ids", nlohmann::json::array({next->repeated})}});
+  if (next->repeated != 0) return setup_.send(client, accepted_reply(id, {next->repeated}));
   // What was promised to a stream before a drain began goes on.
   AcceptanceRules open = rules();
   open.draining = false;
@@ -54,7 +53,7 @@ void NodeActor::handle(const ClientId& client, std::uint64_t id, const AppendReq
   admitted.stream = request.stream;
   admitted.part = request.part;
   streams_.appended(request.stream, admitted.id, admitted.plan->bytes());
-  ok(client, id, {{"ids", nlohmann::json::array({admitted.id})}});
+  setup_.send(client, accepted_reply(id, {admitted.id}));
   begin(*accepted);
 }
 

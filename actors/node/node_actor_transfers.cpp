@@ -52,7 +52,7 @@ void NodeActor::handle(const ClientId& client, std::uint64_t id, const TransferR
   auto accepted =
       accept(request, client, asker_, rules(), *setup_.regions, ledger_, received_, Clock::now());
   if (!accepted) return refuse(client, id, accepted.error());
-  ok(client, id, {{"ids", accepted->ids}});
+  setup_.send(client, accepted_reply(id, accepted->ids));
   begin(*accepted);
 }
 
@@ -83,8 +83,8 @@ void NodeActor::transfer_ended(TransferResult& result) {
   result.stages.enter(Stage::kNotification, Clock::now());
   const TimePoint now = Clock::now();
   const bool for_other = third_party_.delegations().ended(result, now);
-  events_.publish(Topic::kTransfers, transfer_event(result, events_.next()),
-                  for_other ? nullptr : &client);
+  events_.publish_packed(Topic::kTransfers, transfer_event(result, events_.next()),
+                         for_other ? nullptr : &client);
   result.stages.finish(now);
   monitor_.transfer_ended(result, std::chrono::system_clock::now());
   if (result.stream != 0) streams_.part_ended(result, now);

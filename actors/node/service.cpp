@@ -153,8 +153,8 @@ void Service::State::spawn_node_actor() {
   for (const auto& device : machine.devices)
     setup.peer.devices.push_back({device->name, device->card_names.size()});
   // The gateway outlives the actors, but starts after them.
-  setup.send = [this](const ClientId& client, nlohmann::json message) {
-    gateway->send(client, std::move(message));
+  setup.send = [this](const ClientId& client, std::vector<std::uint8_t> message) {
+    gateway->send_packed(client, std::move(message));
   };
   // Clients may ask before there is gossip; the actors end before it does.
   setup.suspect = [this](const std::string& name) {

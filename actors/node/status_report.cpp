@@ -134,7 +134,7 @@ nlohmann::json to_json(const Shadows::Elsewhere& shadow, TimePoint now) {
 
 /// As the transfers reply has it.
 nlohmann::json ended_report(const TransferResult& result) {
-  auto shown = transfer_event(result, 0);
+  auto shown = nlohmann::json::from_msgpack(transfer_event(result, 0));
   for (const char* key : {"v", "event", "seq"}) shown.erase(key);
   return shown;
 }

@@ -14,6 +14,12 @@ std::string_view text_of(const msgpack::object& object) {
   return {object.via.str.ptr, object.via.str.size};
 }
 
+/// One of 64 bits: most keys of a map have one of their own.
+std::uint64_t bit_of(std::string_view key) {
+  const std::size_t first = key.empty() ? 0 : static_cast<unsigned char>(key.front());
+  return std::uint64_t{1} << ((first + 8 * key.size()) % 64);
+}
+
 std::string found_as(const msgpack::object& object) {
   switch (object.type) {
     case msgpack::type::NIL:
@@ -101,7 +107,10 @@ void Fields::open(const msgpack::object& object) {
     if (key.type != msgpack::type::STR)
       return refuse(ErrorCode::kInvalidArgument,
                     fmt::format("{}: keys are str, found {}", here(), found_as(key)));
-    for (std::size_t j = 0; j < i; ++j)
+    const std::uint64_t bit = bit_of(text_of(key));
+    const bool may_be_there = (bits_ & bit) != 0;
+    bits_ |= bit;
+    for (std::size_t j = 0; may_be_there && j < i; ++j)
       if (text_of(pairs_[j].key) == text_of(key))
         return refuse(ErrorCode::kInvalidArgument,
                       fmt::format("the key {} appears twice in {}", quoted(text_of(key)), here()));
@@ -128,16 +137,15 @@ void Fields::wrong_type(std::string_view key, std::string_view expected,
          fmt::format("{}: expected {}, found {}", place_.path_of(key), expected, found_as(found)));
 }
 
-bool Fields::known(std::string_view key) const {
-  auto end = known_.begin() + static_cast<std::ptrdiff_t>(known_count_);
-  return std::find(known_.begin(), end, key) != end;
-}
-
 const msgpack::object* Fields::find(std::string_view key, Presence presence) {
   if (failed()) return nullptr;
-  if (known_count_ < kMaxKeys && !known(key)) known_[known_count_++] = key;
-  for (const msgpack::object_kv& pair : pairs_)
-    if (text_of(pair.key) == key) return &pair.val;
+  if (known_count_ < kMaxKeys) known_[known_count_++] = key;
+  const bool may_be_there = (bits_ & bit_of(key)) != 0;
+  for (std::size_t i = 0; may_be_there && i < pairs_.size(); ++i) {
+    if (text_of(pairs_[i].key) != key) continue;
+    asked_for_[i] = true;
+    return &pairs_[i].val;
+  }
   if (presence == Presence::kRequired && missing_.empty()) missing_ = key;
   return nullptr;
 }
@@ -148,11 +156,11 @@ std::string Fields::known_keys() const {
 
 void Fields::finish() {
   if (failed()) return;
-  for (const msgpack::object_kv& pair : pairs_)
-    if (!known(text_of(pair.key)))
+  for (std::size_t i = 0; i < pairs_.size(); ++i)
+    if (!asked_for_[i])
       return refuse(ErrorCode::kInvalidArgument,
-                    fmt::format("unknown key {} in {}; known are {}", quoted(text_of(pair.key)),
-                                here(), known_keys()));
+                    fmt::format("unknown key {} in {}; known are {}",
+                                quoted(text_of(pairs_[i].key)), here(), known_keys()));
   if (!missing_.empty())
     refuse(ErrorCode::kInvalidArgument, fmt::format("{} is missing", place_.path_of(missing_)));
 }

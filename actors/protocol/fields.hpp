@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <bitset>
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
@@ -127,7 +128,6 @@ class Fields {
   std::span<const msgpack::object> array_of(std::string_view key, std::size_t maximum);
   void open(const msgpack::object& object);
   std::string here() const;
-  bool known(std::string_view key) const;
   std::string known_keys() const;
 
   static constexpr std::size_t kMaxKeys = 24;
@@ -135,7 +135,9 @@ class Fields {
   const Place& place_;
   Decoding& decoding_;
   std::span<const msgpack::object_kv> pairs_;
-  std::array<std::string_view, kMaxKeys> known_{};
+  std::uint64_t bits_ = 0;                          // of the keys that are there
+  std::bitset<kMaxKeys> asked_for_;                 // of the pairs
+  std::array<std::string_view, kMaxKeys> known_{};  // each asked for once
   std::size_t known_count_ = 0;
   std::string_view missing_;
 };

@@ -1,4 +1,5 @@
-// Replies and events: JSON values that travel as msgpack. Their shapes are in docs/protocol.md.
+// Replies and events: JSON values that travel as msgpack, and those that every transfer causes as
+// msgpack at once. Their shapes are in docs/protocol.md.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +19,9 @@ nlohmann::json ok_reply(std::uint64_t id, nlohmann::json body = nlohmann::json::
 /// {"v":1,"id":id,"ok":false,"error":{"code":...,"message":...}}
 nlohmann::json error_reply(std::uint64_t id, const Error& error);
 nlohmann::json to_json(const Error& error);
+
+/// {"v":1,"id":id,"ok":true,"ids":[...]}, as msgpack: what was asked for is under way.
+std::vector<std::uint8_t> accepted_reply(std::uint64_t id, const std::vector<std::uint64_t>& ids);
 
 /// How a transfer ended; the body of its one terminal event.
 struct TransferResult {
@@ -57,7 +61,7 @@ struct TransferResult {
 };
 
 std::string_view name_of(TransferResult::State state);
-/// {"event":"transfer","state":"done",...}; `sequence` orders the node's events.
-nlohmann::json transfer_event(const TransferResult& result, std::uint64_t sequence);
+/// {"v":1,"event":"transfer","state":"done",...} as msgpack; `sequence` orders the node's events.
+std::vector<std::uint8_t> transfer_event(const TransferResult& result, std::uint64_t sequence);
 
 }  // namespace penstock

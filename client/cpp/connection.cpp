@@ -1,5 +1,6 @@
 #include "client/cpp/connection.hpp"
 
+#include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -167,6 +168,12 @@ bool Connection::wait(std::chrono::milliseconds timeout, int also) {
   std::uint64_t count = 0;
   if (items[2].revents != 0 && ::read(sockets_->wake_fd, &count, sizeof count) < 0) count = 0;
   return items[3].revents != 0;
+}
+
+void Connection::doze(std::chrono::microseconds time) {
+  pollfd woken{sockets_->wake_fd, POLLIN, 0};
+  const timespec longest{0, std::chrono::nanoseconds(time).count()};
+  ::ppoll(&woken, 1, &longest, nullptr);
 }
 
 void Connection::tell(const Listener& listener) {

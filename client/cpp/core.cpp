@@ -12,6 +12,8 @@ using namespace std::chrono_literals;
 // An end that did not come is asked for after this long, and so often.
 constexpr auto kAskAfter = 1s;
 constexpr std::size_t kAskLimit = 1000;
+// So long the client's thread sleeps while others look for answers again and again.
+constexpr auto kDoze = 50us;
 
 Options checked(Options options) {
   if (options.identity.empty()) options.identity = random_name("client");
@@ -272,6 +274,7 @@ void Core::run() {
     const auto patience = prepare_to_wait();
     const int bell = ring_ ? ring_->fd() : -1;
     turn.unlock();
+    if (dozes_) connection_.doze(kDoze);
     const bool bell_rang = connection_.wait(patience, bell);
     turn.lock();
     connection_.tell(listener);
@@ -331,33 +334,35 @@ std::chrono::milliseconds Core::until_next_deadline() const {
 void Core::on_message(std::span<const std::uint8_t> message) {
   last_heard_ = Clock::now();
   try {
-    auto body = decode_message(message);
-    body.contains("event") ? on_event(body) : on_reply(body);
+    auto heard = hear(message);
+    heard.is_event ? on_event(heard, message) : on_reply(heard, message);
   } catch (const Error&) {
     // Not understood: the request that it answers, if any, ends by its deadline.
   } catch (const Json::exception&) {
   }
 }
 
-void Core::on_reply(const Json& reply) {
-  if (!reply.contains("id") || !reply["id"].is_number_unsigned()) return;
-  auto request = pending_.take(reply["id"].get<std::uint64_t>());
+void Core::on_reply(Heard& heard, std::span<const std::uint8_t> message) {
+  if (!heard.answers) return;
+  auto request = pending_.take(*heard.answers);
   if (!request) return;  // too late, or answered twice
-  auto ok = reply.find("ok");
-  bool good = ok != reply.end() && ok->is_boolean() && ok->get<bool>();
-  request->done(good ? Outcome(reply) : Outcome(read_error(reply)));
+  if (heard.ok && starts_transfers(request->operation))
+    return request->done(Ids{std::move(heard.ids)});
+  const auto reply = decode_message(message);
+  request->done(heard.ok ? Outcome(reply) : Outcome(read_error(reply)));
 }
 
-void Core::on_event(const Json& body) {
-  auto event = read_event(body);
-  if (auto* result = std::get_if<TransferResult>(&event.body)) waiting_.end(*result);
+void Core::on_event(const Heard& heard, std::span<const std::uint8_t> message) {
+  if (heard.ended) waiting_.end(*heard.ended);
   std::vector<std::shared_ptr<SubscriptionState>> subscriptions;
   {
     std::lock_guard lock(mutex_);
-    last_sequence_ = std::max(last_sequence_, event.sequence);
+    last_sequence_ = std::max(last_sequence_, heard.sequence);
     subscriptions = subscriptions_;
   }
   if (subscriptions.empty()) return;
+  const auto body = decode_message(message);
+  auto event = read_event(body);
   event.json = to_text(body);
   do_on_own_thread([subscriptions = std::move(subscriptions), event = std::move(event)] {
     for (const auto& subscription : subscriptions) subscription->deliver(event);
@@ -488,19 +493,14 @@ void Core::on_accepted(const std::vector<std::shared_ptr<TransferState>>& states
     ~Answered() { waiting.request_answered(); }
   } answered{waiting_};
   if (auto* error = std::get_if<Error>(&outcome)) return end_unaccepted(states, *error);
-  std::vector<std::uint64_t> ids;
-  try {
-    ids = unpacked_u64(std::get<Json>(outcome).value("ids", Json::array()));
-  } catch (const Error& error) {
-    return end_unaccepted(states, error);
-  }
+  const auto& ids = std::get<Ids>(outcome).list;
   if (ids.size() != states.size()) {
     return end_unaccepted(states, Error("INTERNAL",
                                         "the service gave another number of ids than "
                                         "there were targets"));
   }
   for (std::size_t i = 0; i < ids.size(); ++i) {
-    waiting_.accept(ids[i], states[i], connections_, Clock::now());
+    waiting_.accept(ids[i], states[i], connections_, last_heard_);
   }
   // A repeated key may name a transfer whose end was told long ago.
   if (ask_at_once) ask_for(ids);

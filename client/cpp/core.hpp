@@ -44,8 +44,15 @@ class Core : public std::enable_shared_from_this<Core> {
       Core& core;
       ~HandBack() { core.spin_end(); }
     } hand_back{*this};
-    const auto end = Clock::now() + std::chrono::microseconds(options_.spin_us);
-    while (!ready() && spin_once() && Clock::now() < end) {
+    constexpr unsigned kLooksBetweenClocks = 8;  // the clock costs as much as a look
+    // An answer that takes longer may be waiting for our core.
+    constexpr std::chrono::microseconds kAlone{20};
+    const auto start = Clock::now();
+    for (unsigned looks = 1; !ready() && spin_once(); ++looks) {
+      if (looks % kLooksBetweenClocks != 0) continue;
+      const auto spun = Clock::now() - start;
+      if (spun >= std::chrono::microseconds(options_.spin_us)) break;
+      if (spun >= kAlone) std::this_thread::yield();
     }
   }
   /// Callbacks of the user's run there, whoever learned what they are called for; here, when that
@@ -91,6 +98,7 @@ class Core : public std::enable_shared_from_this<Core> {
   void start_from_now(SubscriptionState& subscription, const Json& reply);
   Error no_answer(const Request& request) const;
   bool send_at_once(Request& request);
+  std::unique_lock<std::mutex> turn_of_one_awake();
   bool spin_begin();
   bool spin_once();
   void spin_end();
@@ -115,8 +123,8 @@ class Core : public std::enable_shared_from_this<Core> {
   void ask(const std::string& operation, Json fields, std::function<void(const Outcome&)> done);
   std::chrono::milliseconds until_next_deadline() const;
   void on_message(std::span<const std::uint8_t> message);
-  void on_reply(const Json& reply);
-  void on_event(const Json& body);
+  void on_reply(Heard& heard, std::span<const std::uint8_t> message);
+  void on_event(const Heard& heard, std::span<const std::uint8_t> message);
   void on_connected();
   void on_disconnected();
   void on_refused(const std::string& why);
@@ -169,6 +177,8 @@ class Core : public std::enable_shared_from_this<Core> {
   bool ring_failed_ = false;  // on this connection
   bool unsent_ = false;       // some requests found no room in the ring, or are too long for it
   bool waits_ = false;        // the client's thread, for something to come
+  std::atomic<bool> dozes_{false};     // it looks by itself every moment, nobody needs to ring
+  Clock::time_point looked_for_at_{};  // when the last answer came to one that looked for it
   Clock::time_point wakes_at_ = Clock::now();
   std::atomic<std::size_t> spinners_{0};
   PendingRequests pending_;

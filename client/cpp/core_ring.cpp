@@ -8,8 +8,11 @@ namespace penstock::client {
 namespace {
 
 constexpr std::size_t kAnswersPerTurn = 256;
-constexpr std::size_t kAnswersPerLook = 16;
 constexpr std::chrono::milliseconds kNoRoomLook{1};
+/// Whoever looked for an answer is expected to do so again for this long.
+constexpr std::chrono::milliseconds kLookedFor{1};
+/// How long one that waits awake waits for its turn.
+constexpr std::chrono::microseconds kTurnPatience{100};
 
 /// A ring is memory, so it takes one machine. What a service elsewhere hands out would not be found
 /// here, and would keep others there from having it.
@@ -97,7 +100,7 @@ void Core::send_unsent() {
 /// On the caller's own thread, when nobody else is at it.
 bool Core::send_at_once(Request& request) {
   if (!has_ring_ || on_own_thread()) return false;
-  const std::unique_lock turn(turn_, std::try_to_lock);
+  const auto turn = turn_of_one_awake();
   if (!turn || !ring_ || !greeted_ || unsent_) return false;
   {
     const std::lock_guard lock(mutex_);
@@ -106,9 +109,10 @@ bool Core::send_at_once(Request& request) {
   if (ring_->send(request.message) != Ring::Sent::kSent) return false;
   note_sent(request);
   begin(request);
-  const auto& added = pending_.add(std::move(request), Clock::now());
+  const auto now = Clock::now();
+  const auto& added = pending_.add(std::move(request), now);
   // Whoever waits by the thread's clock must not wait longer for that.
-  if (Clock::now() + std::chrono::milliseconds(added.timeout_ms) < wakes_at_) connection_.wake();
+  if (now + std::chrono::milliseconds(added.timeout_ms) < wakes_at_) connection_.wake();
   return true;
 }
 
@@ -118,13 +122,18 @@ std::size_t Core::receive_by_ring(std::size_t most) {
                         [this](std::span<const std::uint8_t> message) { on_message(message); });
 }
 
-/// Before the client's thread waits: for how long.
+/// Before the client's thread waits: for how long. Between the looks of others, when the next is
+/// microseconds away, it only dozes: to be woken by each end of a transfer that comes then would
+/// cost the service a system call and the others their turn.
 std::chrono::milliseconds Core::prepare_to_wait() {
+  waits_ = true;
+  wakes_at_ = Clock::now();
+  dozes_ = ring_ && wakes_at_ < looked_for_at_ + kLookedFor;
+  if (dozes_) return std::chrono::milliseconds(0);
   auto patience = until_next_deadline();
   if (ring_ && unsent_) patience = std::min(patience, kNoRoomLook);
   if (ring_ && spinners_ == 0 && !ring_->sleep()) patience = std::chrono::milliseconds(0);
   wakes_at_ = Clock::now() + patience;
-  waits_ = true;
   return patience;
 }
 
@@ -138,9 +147,20 @@ void Core::after_wait(bool bell_rang) {
 
 // ---- threads that wait awake ----
 
+/// Whoever has the turn gives it back within microseconds, but for a callback of the user's, which
+/// may want what our caller holds.
+std::unique_lock<std::mutex> Core::turn_of_one_awake() {
+  std::unique_lock turn(turn_, std::try_to_lock);
+  if (turn || options_.spin_us == 0) return turn;
+  const auto end = Clock::now() + kTurnPatience;
+  while (!turn.try_lock() && Clock::now() < end) {
+  }
+  return turn;
+}
+
 bool Core::spin_begin() {
   if (options_.spin_us == 0 || !has_ring_ || on_own_thread()) return false;
-  const std::unique_lock turn(turn_, std::try_to_lock);
+  const auto turn = turn_of_one_awake();
   if (!turn || !ring_) return false;
   ++spinners_;
   ring_->awake();  // nobody needs to ring for us
@@ -151,7 +171,7 @@ bool Core::spin_once() {
   const std::unique_lock turn(turn_, std::try_to_lock);
   if (!turn) return true;  // somebody else looks
   if (!ring_) return false;
-  receive_by_ring(kAnswersPerLook);
+  receive_by_ring(1);  // it may be the one, and those behind it can wait
   return true;
 }
 
@@ -160,6 +180,8 @@ bool Core::spin_once() {
 void Core::spin_end() {
   if (--spinners_ > 0) return;
   const std::unique_lock turn(turn_, std::try_to_lock);
+  if (turn) looked_for_at_ = last_heard_;
+  if (dozes_) return;
   if (turn && (!waits_ || !ring_ || ring_->sleep())) return;
   connection_.wake();
 }

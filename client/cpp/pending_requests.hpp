@@ -17,8 +17,12 @@
 
 namespace penstock::client {
 
+/// What a good reply to a request for transfers gives.
+struct Ids {
+  std::vector<std::uint64_t> list;
+};
 /// The body of a good reply, or what went wrong.
-using Outcome = std::variant<Json, Error>;
+using Outcome = std::variant<Json, Ids, Error>;
 
 struct Request {
   std::uint64_t id = 0;

@@ -53,7 +53,6 @@ std::optional<std::uint64_t> Ring::announce() {
 
 std::size_t Ring::receive(std::size_t most, const Deliver& deliver) {
   std::size_t received = 0;
-  std::vector<std::byte> payload;
   RingRecord kind{};
   while (received < most && !broken_) {
     if (waits_for_ != 0) {
@@ -67,15 +66,15 @@ std::size_t Ring::receive(std::size_t most, const Deliver& deliver) {
       deliver(message);
       continue;
     }
-    const RingResult read = answers_.read(kind, payload);
+    const RingResult read = answers_.read(kind, payload_);
     if (read == RingResult::kNotNow) break;
     if (read == RingResult::kBroken) {
       broken_ = true;
     } else if (kind == RingRecord::kBySocket) {
-      std::memcpy(&waits_for_, payload.data(), kNumberBytes);
+      std::memcpy(&waits_for_, payload_.data(), kNumberBytes);
     } else {
       ++received;
-      deliver({reinterpret_cast<const std::uint8_t*>(payload.data()), payload.size()});
+      deliver({reinterpret_cast<const std::uint8_t*>(payload_.data()), payload_.size()});
     }
   }
   return received;

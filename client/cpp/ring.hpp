@@ -54,6 +54,7 @@ class Ring {
   std::uint64_t numbers_sent_ = 0;
   std::uint64_t waits_for_ = 0;  // 0: for none
   std::map<std::uint64_t, Message> by_socket_;
+  std::vector<std::byte> payload_;  // of the message in hand
   bool broken_ = false;
 };
 

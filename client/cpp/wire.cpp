@@ -1,3 +1,4 @@
+// What the service sends, as the client reads it. wire_requests.cpp writes requests.
 #include "client/cpp/wire.hpp"
 
 #include <algorithm>
@@ -10,33 +11,89 @@ namespace {
 
 constexpr std::size_t kMaxDepth = 16;
 
-/// Counts nesting without building anything: the JSON reader recurses, so depth is checked first.
-class DepthCheck : public msgpack::null_visitor {
- public:
-  bool start_array(std::uint32_t) { return ++depth_ <= kMaxDepth; }
-  bool end_array() { return depth_-- > 0; }
-  bool start_map(std::uint32_t) { return ++depth_ <= kMaxDepth; }
-  bool end_map() { return depth_-- > 0; }
-  void parse_error(std::size_t, std::size_t) {}
-  void insufficient_bytes(std::size_t, std::size_t) {}
-
- private:
-  std::size_t depth_ = 0;
-};
-
 Error not_understood(const std::string& what) {
   return Error("INTERNAL", "the service's message cannot be understood: " + what +
                                "; do client and service have the same version?");
 }
 
-/// Runs a reader; what nlohmann throws for a wrong type becomes Error INTERNAL.
-template <class Reader>
-auto reading(const Json& body, Reader&& reader) {
-  if (!body.is_object()) throw not_understood("a map was expected");
+/// The message as it came, for as long as one of these lives: one at a time of each thread.
+class Unpacked {
+ public:
+  explicit Unpacked(std::span<const std::uint8_t> message) {
+    // Lists that say they are longer than the message would cost memory before that is found out.
+    const msgpack::unpack_limit limit(message.size(), message.size(), message.size(),
+                                      message.size(), message.size(), kMaxDepth);
+    const auto in_place = [](msgpack::type::object_type, std::size_t, void*) { return true; };
+    std::size_t read = 0;
+    try {
+      body = msgpack::unpack(zone(), reinterpret_cast<const char*>(message.data()), message.size(),
+                             read, in_place, nullptr, limit);
+    } catch (const std::exception&) {  // of msgpack, or for want of memory
+      read = 0;
+    }
+    if (read == message.size() && read > 0 && body.type == msgpack::type::MAP) return;
+    zone().clear();
+    throw not_understood("it is no msgpack map, or nested too deep");
+  }
+  Unpacked(const Unpacked&) = delete;
+  Unpacked& operator=(const Unpacked&) = delete;
+  ~Unpacked() { zone().clear(); }
+
+  msgpack::object body;
+
+ private:
+  /// Each message would cost a page of memory, taken and given back.
+  static msgpack::zone& zone() {
+    thread_local msgpack::zone memory;
+    return memory;
+  }
+};
+
+// What is read of a body, be it JSON or a map as it came.
+
+bool is_map(const Json& body) { return body.is_object(); }
+bool is_map(const msgpack::object& body) { return body.type == msgpack::type::MAP; }
+
+/// Null: it is missing, or null.
+const Json* field_of(const Json& body, std::string_view key) {
+  if (!is_map(body)) throw not_understood("a map was expected");
+  const auto found = body.find(key);
+  return found == body.end() || found->is_null() ? nullptr : &*found;
+}
+const msgpack::object* field_of(const msgpack::object& body, std::string_view key) {
+  if (!is_map(body)) throw not_understood("a map was expected");
+  for (const auto& [name, value] : std::span(body.via.map.ptr, body.via.map.size))
+    if (name.type == msgpack::type::STR &&
+        std::string_view(name.via.str.ptr, name.via.str.size) == key)
+      return value.type == msgpack::type::NIL ? nullptr : &value;
+  return nullptr;
+}
+
+template <class T>
+T as(const Json& value) {
+  return value.get<T>();
+}
+template <class T>
+T as(const msgpack::object& value) {
+  return value.as<T>();
+}
+
+std::span<const msgpack::object> items_of(const msgpack::object& list) {
+  if (list.type != msgpack::type::ARRAY) throw not_understood("a list was expected");
+  return {list.via.array.ptr, list.via.array.size};
+}
+const Json& items_of(const Json& list) { return list; }
+
+/// Runs a reader; what is thrown for a wrong type becomes Error INTERNAL.
+template <class Body, class Reader>
+auto reading(const Body& body, Reader&& reader) {
+  if (!is_map(body)) throw not_understood("a map was expected");
   try {
     return reader();
   } catch (const Json::exception& problem) {
     throw not_understood(problem.what());
+  } catch (const msgpack::type_error&) {
+    throw not_understood("a field has another type");
   }
 }
 
@@ -49,17 +106,31 @@ std::string text_or_bytes(const Json& body, const char* key) {
 }
 
 /// Missing and null alike keep the default.
-template <class T>
-T value_of(const Json& body, const char* key, T fallback) {
-  if (!body.is_object()) throw not_understood("a map was expected");
-  auto found = body.find(key);
-  return found == body.end() || found->is_null() ? fallback : found->get<T>();
+template <class T, class Body>
+T value_of(const Body& body, std::string_view key, T fallback) {
+  const auto* found = field_of(body, key);
+  return found == nullptr ? fallback : as<T>(*found);
 }
 
-std::vector<Range> read_landed(const Json& body) {
-  auto found = body.find("landed");
-  if (found == body.end() || found->is_null()) return {};
-  auto words = unpacked_u64(*found);
+template <class Bytes>
+std::vector<std::uint64_t> words_of(const Bytes& bytes) {
+  if (bytes.size() % 8 != 0) throw not_understood("a list of u64 has a broken length");
+  std::vector<std::uint64_t> words(bytes.size() / 8);
+  if (!words.empty()) std::memcpy(words.data(), bytes.data(), bytes.size());
+  return words;
+}
+
+std::vector<std::uint64_t> words_in(const Json& list) { return unpacked_u64(list); }
+std::vector<std::uint64_t> words_in(const msgpack::object& list) {
+  if (list.type != msgpack::type::BIN) return list.as<std::vector<std::uint64_t>>();
+  return words_of(std::span(list.via.bin.ptr, list.via.bin.size));
+}
+
+template <class Body>
+std::vector<Range> read_landed(const Body& body) {
+  const auto* found = field_of(body, "landed");
+  if (found == nullptr) return {};
+  auto words = words_in(*found);
   if (words.size() % 3 != 0) throw not_understood("'landed' is no list of triples");
   std::vector<Range> ranges;
   ranges.reserve(words.size() / 3);
@@ -97,169 +168,6 @@ MemberChange read_member(const Json& body, MemberChange::Kind kind) {
   return change;
 }
 
-/// msgpack straight into a Message.
-class Writer {
- public:
-  explicit Writer(std::size_t expected_bytes) { message_.reserve(expected_bytes); }
-
-  void write(const char* data, std::size_t size) {
-    // As bytes of the message's own type: of another they would be converted one by one, 0.7 ms for
-    // the lists of 262144 pages instead of 0.1.
-    const auto* bytes = reinterpret_cast<const std::uint8_t*>(data);
-    message_.insert(message_.end(), bytes, bytes + size);
-  }
-  void map(std::uint32_t fields) { packer_.pack_map(fields); }
-  void array(std::uint32_t items) { packer_.pack_array(items); }
-  void text(std::string_view value) {
-    packer_.pack_str(static_cast<std::uint32_t>(value.size()));
-    packer_.pack_str_body(value.data(), static_cast<std::uint32_t>(value.size()));
-  }
-  void blob(std::span<const std::byte> bytes) {
-    if (bytes.size() > UINT32_MAX) {
-      throw Error("INVALID_ARGUMENT", "a list of " + std::to_string(bytes.size()) +
-                                          " bytes does not fit into one request; split it");
-    }
-    packer_.pack_bin(static_cast<std::uint32_t>(bytes.size()));
-    packer_.pack_bin_body(reinterpret_cast<const char*>(bytes.data()),
-                          static_cast<std::uint32_t>(bytes.size()));
-  }
-
-  void field(std::string_view key, std::string_view value) { text(key), text(value); }
-  void field(std::string_view key, std::uint64_t value) { text(key), packer_.pack(value); }
-  void flag(std::string_view key) { text(key), packer_.pack(true); }
-  template <class T>
-  void list(std::string_view key, std::span<const T> values) {
-    text(key), blob(std::as_bytes(values));
-  }
-
-  Message take() { return std::move(message_); }
-
- private:
-  Message message_;
-  msgpack::packer<Writer> packer_{*this};
-};
-
-void check_lists(std::size_t source, std::size_t destination) {
-  if (source == destination) return;
-  throw Error("INVALID_ARGUMENT", "the layout lists " + std::to_string(source) +
-                                      " source pages but " + std::to_string(destination) +
-                                      " destination pages; give as many of both");
-}
-
-void write_layout(Writer& out, const Ranges& layout) {
-  out.map(2);
-  out.field("kind", "ranges");
-  out.list("ranges", std::span<const Range>(layout.ranges));
-}
-
-/// What pages and strided have in common; the caller has opened the map.
-template <class Paged>
-void write_lists(Writer& out, const Paged& layout) {
-  check_lists(layout.source_pages.size(), layout.destination_pages.size());
-  out.list("source_pages", layout.source_pages);
-  out.list("destination_pages", layout.destination_pages);
-  out.list("bases", std::span<const BasePair>(layout.bases));
-}
-
-std::uint64_t either(std::uint64_t value, std::uint64_t fallback) {
-  return value != 0 ? value : fallback;
-}
-
-void write_layout(Writer& out, const Pages& layout) {
-  out.map(7);
-  out.field("kind", "pages");
-  out.field("page_bytes", layout.page_bytes);
-  out.field("source_stride", either(layout.source_stride, layout.page_bytes));
-  out.field("destination_stride", either(layout.destination_stride, layout.page_bytes));
-  write_lists(out, layout);
-}
-
-/// rows * pitch, saturating: the service refuses what does not fit, rather than a wrapped value.
-std::uint64_t run_bytes(std::uint64_t pitch, std::uint64_t rows) {
-  return rows != 0 && pitch > UINT64_MAX / rows ? UINT64_MAX : pitch * rows;
-}
-
-void write_layout(Writer& out, const Strided& layout) {
-  auto source_pitch = either(layout.source_pitch, layout.row_bytes);
-  auto destination_pitch = either(layout.destination_pitch, layout.row_bytes);
-  out.map(10);
-  out.field("kind", "strided");
-  out.field("row_bytes", layout.row_bytes);
-  out.field("rows", layout.rows);
-  out.field("source_pitch", source_pitch);
-  out.field("destination_pitch", destination_pitch);
-  out.field("source_stride", either(layout.source_stride, run_bytes(source_pitch, layout.rows)));
-  out.field("destination_stride",
-            either(layout.destination_stride, run_bytes(destination_pitch, layout.rows)));
-  write_lists(out, layout);
-}
-
-void write_target(Writer& out, const Target& target) {
-  out.map(target.epoch != 0 ? 3 : 2);
-  out.field("node", target.node);
-  out.field("region", target.region);
-  if (target.epoch != 0) out.field("epoch", target.epoch);
-}
-
-void write_targets(Writer& out, const std::vector<Target>& targets) {
-  out.text("targets");
-  out.array(static_cast<std::uint32_t>(targets.size()));
-  for (const auto& target : targets) write_target(out, target);
-}
-
-void write_bytes(Writer& out, std::string_view key, const std::string& bytes) {
-  if (!bytes.empty()) out.list(key, std::span<const char>(bytes));
-}
-
-// What transfers and streams have alike; `notify` comes with the optional ones, later.
-template <class Spec>
-int optional_terms(const Spec& spec) {
-  return (spec.deadline_ms != 0) + !spec.key.empty() + !spec.notify.empty() +
-         (spec.packing != Packing::kAuto) + !spec.path.empty() + spec.verify;
-}
-
-template <class Spec>
-void write_terms(Writer& out, const Spec& spec) {
-  out.field("lane", spec.lane == Lane::kUrgent ? "urgent" : "bulk");
-  out.field("weight", spec.weight);
-  if (spec.deadline_ms != 0) out.field("deadline_ms", spec.deadline_ms);
-  if (!spec.key.empty()) out.field("key", spec.key);
-  if (spec.packing != Packing::kAuto)
-    out.field("packing", spec.packing == Packing::kAlways ? "always" : "never");
-  if (!spec.path.empty()) out.field("path", spec.path);
-  if (spec.verify) out.flag("verify");
-}
-
-void write_spec(Writer& out, const TransferSpec& spec) {
-  const auto optional_fields = optional_terms(spec) + !spec.start_after.empty() +
-                               !spec.record_event.empty() + !spec.on.empty();
-  out.map(6 + static_cast<std::uint32_t>(optional_fields));
-  out.field("direction", spec.direction == Direction::kWrite ? "write" : "read");
-  out.field("region", spec.region);
-  write_targets(out, spec.targets);
-  out.text("layout");
-  std::visit([&](const auto& layout) { write_layout(out, layout); }, spec.layout);
-  write_terms(out, spec);
-  if (!spec.on.empty()) out.field("on", spec.on);
-  if (!spec.start_after.empty()) out.list("start_after", std::span<const char>(spec.start_after));
-  if (!spec.record_event.empty())
-    out.list("record_event", std::span<const char>(spec.record_event));
-  if (!spec.notify.empty()) {
-    out.list("notify", std::span<const char>(spec.notify));
-  }
-}
-
-struct ListBytes {
-  std::size_t operator()(const Ranges& layout) const {
-    return layout.ranges.size() * sizeof(Range);
-  }
-  template <class Paged>
-  std::size_t operator()(const Paged& layout) const {
-    return layout.source_pages.size_bytes() + layout.destination_pages.size_bytes() +
-           layout.bases.size() * sizeof(BasePair);
-  }
-};
-
 std::string hex(const Json::binary_t& bytes) {
   constexpr std::string_view kDigits = "0123456789abcdef";
   std::string text;
@@ -281,63 +189,6 @@ void replace_binaries(Json& value) {
 
 }  // namespace
 
-Message encode_request(std::uint64_t id, std::string_view operation, Json fields) {
-  fields["v"] = kProtocolVersion;
-  fields["id"] = id;
-  fields["op"] = operation;
-  return Json::to_msgpack(fields);
-}
-
-Message encode_transfer(std::uint64_t id, const std::vector<TransferSpec>& specs) {
-  std::size_t expected_bytes = 64;
-  for (const auto& spec : specs) {
-    expected_bytes +=
-        512 + spec.targets.size() * 64 + spec.notify.size() + std::visit(ListBytes{}, spec.layout);
-  }
-  Writer out(expected_bytes);
-  out.map(4);
-  out.field("v", kProtocolVersion);
-  out.field("id", id);
-  out.field("op", "transfer");
-  out.text("transfers");
-  out.array(static_cast<std::uint32_t>(specs.size()));
-  for (const auto& spec : specs) write_spec(out, spec);
-  return out.take();
-}
-
-Message encode_stream(std::uint64_t id, const StreamSpec& spec) {
-  Writer out(512 + spec.notify.size());
-  out.map(8 + static_cast<std::uint32_t>(optional_terms(spec)));
-  out.field("v", kProtocolVersion);
-  out.field("id", id);
-  out.field("op", "stream");
-  out.field("direction", spec.direction == Direction::kWrite ? "write" : "read");
-  out.field("region", spec.region);
-  out.text("target");
-  write_target(out, spec.target);
-  write_terms(out, spec);
-  write_bytes(out, "notify", spec.notify);
-  return out.take();
-}
-
-Message encode_append(std::uint64_t id, std::uint64_t stream, std::uint32_t number,
-                      const Part& part) {
-  Writer out(512 + part.notify.size() + std::visit(ListBytes{}, part.layout));
-  out.map(6 + static_cast<std::uint32_t>(!part.notify.empty() + !part.start_after.empty() +
-                                         !part.record_event.empty()));
-  out.field("v", kProtocolVersion);
-  out.field("id", id);
-  out.field("op", "append");
-  out.field("stream", stream);
-  out.field("part", number);
-  out.text("layout");
-  std::visit([&](const auto& layout) { write_layout(out, layout); }, part.layout);
-  write_bytes(out, "notify", part.notify);
-  write_bytes(out, "start_after", part.start_after);
-  write_bytes(out, "record_event", part.record_event);
-  return out.take();
-}
-
 std::vector<std::uint64_t> unpacked_u64(const Json& list) {
   if (!list.is_binary()) {
     try {
@@ -346,18 +197,11 @@ std::vector<std::uint64_t> unpacked_u64(const Json& list) {
       throw not_understood(problem.what());
     }
   }
-  const auto& bytes = list.get_binary();
-  if (bytes.size() % 8 != 0) throw not_understood("a list of u64 has a broken length");
-  std::vector<std::uint64_t> words(bytes.size() / 8);
-  if (!words.empty()) std::memcpy(words.data(), bytes.data(), bytes.size());
-  return words;
+  return words_of(list.get_binary());
 }
 
 Json decode_message(std::span<const std::uint8_t> message) {
-  DepthCheck depth;
-  if (!msgpack::parse(reinterpret_cast<const char*>(message.data()), message.size(), depth)) {
-    throw not_understood("it is no msgpack, or nested too deep");
-  }
+  { const Unpacked checked(message); }  // the JSON reader recurses
   auto body = Json::from_msgpack(message, true, false);
   if (!body.is_object()) throw not_understood("it is no map");
   return body;
@@ -370,7 +214,10 @@ bool is_terminal(const Json& body) {
   });
 }
 
-TransferResult read_transfer_result(const Json& body) {
+namespace {
+
+template <class Body>
+TransferResult transfer_result_of(const Body& body) {
   return reading(body, [&] {
     TransferResult result;
     result.id = value_of<std::uint64_t>(body, "id", 0);
@@ -387,14 +234,15 @@ TransferResult read_transfer_result(const Json& body) {
     result.writes = value_of<std::uint64_t>(body, "writes", 0);
     result.elapsed_us = value_of<std::uint64_t>(body, "elapsed_us", 0);
     result.path = value_of<std::string>(body, "path", "");
-    for (const auto& card : value_of<Json>(body, "cards", Json::array())) {
-      result.cards.push_back({value_of<std::string>(card, "name", ""),
-                              value_of<std::uint64_t>(card, "bytes", 0),
-                              value_of<std::uint64_t>(card, "writes", 0)});
+    if (const auto* cards = field_of(body, "cards"))
+      for (const auto& card : items_of(*cards))
+        result.cards.push_back({value_of<std::string>(card, "name", ""),
+                                value_of<std::uint64_t>(card, "bytes", 0),
+                                value_of<std::uint64_t>(card, "writes", 0)});
+    if (const auto* error = field_of(body, "error")) {
+      result.error_code = value_of<std::string>(*error, "code", "");
+      result.error_message = value_of<std::string>(*error, "message", "");
     }
-    auto error = value_of<Json>(body, "error", Json::object());
-    result.error_code = value_of<std::string>(error, "code", "");
-    result.error_message = value_of<std::string>(error, "message", "");
     result.landed = read_landed(body);
     result.landed_truncated = value_of<bool>(body, "landed_truncated", false);
     result.on = value_of<std::string>(body, "on", "");
@@ -404,6 +252,41 @@ TransferResult read_transfer_result(const Json& body) {
     result.parts = value_of<std::uint32_t>(body, "parts", 0);
     result.parts_done = value_of<std::uint32_t>(body, "parts_done", 0);
     return result;
+  });
+}
+
+/// Whoever wants some and finds none knows that something is wrong.
+std::vector<std::uint64_t> ids_of(const msgpack::object& body) {
+  const auto* ids = field_of(body, "ids");
+  if (ids == nullptr) return {};
+  try {
+    return words_in(*ids);
+  } catch (const std::exception&) {
+    return {};
+  }
+}
+
+}  // namespace
+
+TransferResult read_transfer_result(const Json& body) { return transfer_result_of(body); }
+
+Heard hear(std::span<const std::uint8_t> message) {
+  const Unpacked unpacked(message);
+  const msgpack::object& body = unpacked.body;
+  return reading(body, [&] {
+    Heard heard;
+    if (const auto* event = field_of(body, "event")) {
+      heard.is_event = true;
+      heard.sequence = value_of<std::uint64_t>(body, "seq", 0);
+      if (as<std::string>(*event) == "transfer") heard.ended = transfer_result_of(body);
+      return heard;
+    }
+    if (const auto* id = field_of(body, "id"); id && id->type == msgpack::type::POSITIVE_INTEGER)
+      heard.answers = id->via.u64;
+    const auto* ok = field_of(body, "ok");
+    heard.ok = ok != nullptr && ok->type == msgpack::type::BOOLEAN && ok->via.boolean;
+    heard.ids = ids_of(body);
+    return heard;
   });
 }
 

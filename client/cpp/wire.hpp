@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -42,6 +43,20 @@ std::vector<std::uint64_t> unpacked_u64(const Json& list);
 
 /// Throws Error INTERNAL for what is not a msgpack map, or nested deeper than any message of ours.
 Json decode_message(std::span<const std::uint8_t> message);
+
+/// What a message is about, and all of it where it is one that every transfer causes: to make it
+/// JSON first would cost more than the rest of its way.
+struct Heard {
+  bool is_event = false;
+  std::uint64_t sequence = 0;             // of an event
+  std::optional<TransferResult> ended{};  // of the end of a transfer
+  // Of a reply:
+  std::optional<std::uint64_t> answers{};  // the id of the request
+  bool ok = false;
+  std::vector<std::uint64_t> ids{};  // of what was accepted
+};
+/// Throws Error INTERNAL as decode_message() and the readers below.
+Heard hear(std::span<const std::uint8_t> message);
 
 // Readers are lenient: a missing field keeps its default, so that an older client understands a
 // newer service. A field of the wrong type throws Error INTERNAL.

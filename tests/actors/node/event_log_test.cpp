@@ -17,12 +17,13 @@ class EventLogTest : public testing::Test {
     return all;
   }
   void publish(Topic topic, const ClientId& owner = "") {
-    log.publish(topic, {{"event", "e"}}, owner.empty() ? nullptr : &owner);
+    if (owner.empty()) return log.publish(topic, {{"event", "e"}});
+    log.publish_packed(topic, nlohmann::json::to_msgpack({{"seq", log.next()}}), &owner);
   }
 
   std::map<ClientId, std::vector<nlohmann::json>> sent;
-  EventLog log{4, [this](const ClientId& client, nlohmann::json event) {
-                 sent[client].push_back(std::move(event));
+  EventLog log{4, [this](const ClientId& client, const std::vector<std::uint8_t>& event) {
+                 sent[client].push_back(nlohmann::json::from_msgpack(event));
                }};
 };
 
