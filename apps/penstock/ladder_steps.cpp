@@ -11,8 +11,6 @@
 namespace penstock::app {
 namespace {
 
-constexpr const char* kSecondAddress = "127.0.0.2";
-
 /// The first cores for one service, the others for the other: two pollers on one core would wait
 /// for each other.
 std::vector<std::vector<std::string>> a_core_each(const std::vector<int>& cpus) {
@@ -29,13 +27,28 @@ std::vector<int> core_cpus() {
   return cpus;
 }
 
-std::optional<std::string> why_no_second_card(const std::string& provider) {
-  if (provider != "tcp") return "only tcp has more than one card on one machine's loopback";
-  for (const auto& interface : interface_addresses()) {
-    if (interface.address == kSecondAddress) return std::nullopt;
-  }
-  return fmt::format("no {} here; as root: ip addr add {}/8 dev lo", kSecondAddress,
-                     kSecondAddress);
+/// A card is an interface. What goes to an address of this machine does not leave it, whichever
+/// interface has the address.
+std::optional<InterfaceAddress> second_card() {
+  for (const auto& each : usable_addresses(interface_addresses()))
+    if (!each.loopback) return each;
+  return std::nullopt;
+}
+
+LadderStep more_cards(const std::string& provider) {
+  LadderStep step{.name = "more cards", .change = "a second card on each side", .settings = {}};
+  if (const auto second = second_card(); provider != "tcp")
+    step.skipped = "only tcp has a second card that reaches the own machine";
+  else if (!second)
+    step.skipped =
+        "no interface but lo has an address; as root: ip link add card1 type dummy; "
+        "ip addr add 198.51.100.1/32 dev card1; ip link set card1 up";
+  else
+    step.settings.push_back(
+        fmt::format("fabric.cards=[{{domain: lo, address: 127.0.0.1}}, "
+                    "{{domain: {}, address: '{}'}}]",
+                    second->name, second->address));
+  return step;
 }
 
 std::vector<LadderStep> table(const std::string& provider) {
@@ -71,12 +84,7 @@ std::vector<LadderStep> table(const std::string& provider) {
       {.name = "huge pages",
        .change = "reserved or transparent ones, where there are any",
        .settings = {"memory.huge_pages=auto"}},
-      {.name = "more cards",
-       .change = "a second card on each side",
-       .settings = {fmt::format("fabric.cards=[{{domain: lo, address: 127.0.0.1}}, "
-                                "{{domain: lo, address: {}}}]",
-                                kSecondAddress)},
-       .skipped = why_no_second_card(provider)},
+      more_cards(provider),
       {.name = "packing",
        .change = "small pages are gathered, sent as few large writes and scattered",
        .settings = {"fabric.packing=auto", "fabric.merge=true"}},
