@@ -114,8 +114,8 @@ ThirdPartyTransfers::Port NodeActor::third_party_port() {
                 return found == members_.end() ? std::map<std::string, std::string>()
                                                : found->second.record.labels;
               },
-          .run = [this](const TransferRequest& request, const ClientId& client,
-                        const Asker& asker, TransferId shadow) -> Result<TransferId> {
+          .run = [this](const TransferRequest& request, const ClientId& client, const Asker& asker,
+                        TransferId shadow) -> Result<TransferId> {
             const TimePoint now = Clock::now();
             auto accepted =
                 accept(request, client, asker, rules(), *setup_.regions, ledger_, now, now);
