@@ -170,7 +170,9 @@ TEST(ThirdParty, TransfersAreCancelledAndExpireAtTheirExecutor) {
   const auto expired = nodes["a"].transfer(spec).wait();
   EXPECT_EQ(expired.state, State::kExpired);
   EXPECT_EQ(expired.error_code, "DEADLINE_EXCEEDED");
-  EXPECT_EQ(line_of(nodes["b"], expired.on_as).at("error").at("code"), "DEADLINE_EXCEEDED");
+  // By itself, or because the asker said so, 250 ms later: whoever looks at the clock first.
+  const std::string ended_by = line_of(nodes["b"], expired.on_as).at("error").at("code");
+  EXPECT_TRUE(ended_by == "DEADLINE_EXCEEDED" || ended_by == "CANCELLED") << ended_by;
   for (const auto& transfer : transfers) transfer.cancel();  // a drain would wait for them
 }
 
