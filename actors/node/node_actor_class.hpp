@@ -54,9 +54,9 @@ class NodeActor : public LockedActor {
                 setup_.regions, setup_.audit, setup_.release_deadline, memory_port()),
         verifications_(verifications_port()),
         streams_(streams_port()),
-        third_party_({setup_.node, setup_.third_party, setup_.regions, setup_.shadows,
-                      setup_.audit},
-                     third_party_port()) {}
+        third_party_(
+            {setup_.node, setup_.third_party, setup_.regions, setup_.shadows, setup_.audit},
+            third_party_port()) {}
 
   caf::behavior make_behavior() override;
 
