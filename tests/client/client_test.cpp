@@ -401,7 +401,7 @@ TEST_F(ClientTest, AnAllocatedRegionIsMappedAndReleasedWithItsOwner) {
   int fd = ::shm_open(name.c_str(), O_CREAT | O_RDWR, 0600);
   ASSERT_GE(fd, 0);
   ASSERT_EQ(::ftruncate(fd, 8192), 0);
-  service_.on("allocate", [&](const Json& request) {
+  service_.on("allocate", [name](const Json& request) {
     return Json{{"region",
                  {{"name", request["name"]},
                   {"bytes", 8192},

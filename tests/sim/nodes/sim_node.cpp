@@ -92,7 +92,10 @@ std::unique_ptr<Nic> SimNode::make_card(std::size_t i) {
 }
 
 SimNode::~SimNode() {
-  for (const auto& actor : actors_) actor->mail.clear();
+  for (const auto& actor : actors_) {
+    actor->quit = true;
+    actor->mail.clear();
+  }
 }
 
 // -- clients and members -------------------------------------------------------------------------
