@@ -1,10 +1,13 @@
 #include "actors/lent_thread.hpp"
 
+#include <algorithm>
 #include <caf/scheduler/abstract_coordinator.hpp>
+#include <limits>
 
 namespace penstock {
 namespace {
 
+constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
 thread_local LentThread* lent_here = nullptr;
 
 }  // namespace
@@ -57,8 +60,9 @@ bool LentThread::work(bool quiet) {
     willing_ = quiet;
   }
   bool worked = false;
-  for (std::size_t runs = 0; runs < kRuns && next(taken_); worked = true) {
-    runs += taken_.size();
+  // To be handed on takes no time: all of them at once.
+  for (std::size_t left = quiet ? kRuns : kAll; left > 0 && next(taken_, left); worked = true) {
+    if (quiet) left -= taken_.size();
     for (caf::resumable* job : taken_) quiet ? run(job) : worker_.exec_later(job);
     taken_.clear();
     const std::lock_guard lock(mutex_);
@@ -68,13 +72,15 @@ bool LentThread::work(bool quiet) {
   return worked;
 }
 
-/// Takes those that wait; from then on close() waits, too.
-bool LentThread::next(std::vector<caf::resumable*>& jobs) {
+/// Takes so many of those that wait at most; from then on close() waits, too.
+bool LentThread::next(std::vector<caf::resumable*>& jobs, std::size_t most) {
   if (!waiting_.load(std::memory_order_relaxed)) return false;
   const std::lock_guard lock(mutex_);
   if (waits_.empty()) return false;
-  jobs.swap(waits_);
-  waiting_.store(false);
+  const auto end = waits_.begin() + static_cast<std::ptrdiff_t>(std::min(most, waits_.size()));
+  jobs.assign(waits_.begin(), end);
+  waits_.erase(waits_.begin(), end);
+  waiting_.store(!waits_.empty());
   running_ = true;
   return true;
 }

@@ -69,7 +69,7 @@ class LentThread final : public SideWork {
   };
 
   void take(caf::resumable* job);
-  bool next(std::vector<caf::resumable*>& jobs);
+  bool next(std::vector<caf::resumable*>& jobs, std::size_t most);
   void run(caf::resumable* job);
 
   Jobs jobs_{*this};

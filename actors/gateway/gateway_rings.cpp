@@ -44,6 +44,8 @@ std::size_t Gateway::State::receive_by_rings() {
 /// its requests: they have theirs when one of them has something.
 void Gateway::State::spin() {
   if (rings.counters().open == 0 || std::chrono::steady_clock::now() >= spin_until) return;
+  // Sending takes note of what came in meanwhile, too, and silences the descriptor.
+  more_to_read = (router.get(zmq::sockopt::events) & ZMQ_POLLIN) != 0;
   auto now = std::chrono::steady_clock::now();
   const auto turn = now + kTurn;
   auto look = now + kLook;
@@ -60,8 +62,8 @@ void Gateway::State::spin() {
 }
 
 /// One system call, where zmq::poll() takes one for each socket and more. A socket whose descriptor
-/// is silent may have messages left: not behind a turn, which reads them all or uses up its share,
-/// and then `more_to_read` says so.
+/// is silent may have messages left: of the router `more_to_read` says so, others wait for kTurn at
+/// most.
 bool Gateway::State::somebody_speaks() {
   return more_to_read || ::poll(waited_for.data(), waited_for.size(), 0) != 0;
 }

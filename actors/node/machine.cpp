@@ -133,9 +133,13 @@ std::shared_ptr<LocalDevice> make_device(const DevicePlan& plan, std::size_t ind
 /// Starts one polling thread and opens the cards of its devices there.
 Result<void> open_devices(const PollerPlan& poller, const std::vector<DevicePlan>& plans,
                           const std::vector<CardOffer>& offers, const PollerOptions& options,
-                          Machine& machine) {
+                          bool on_pollers, Machine& machine) {
   Poller::Thread thread;
-  const auto lent = machine.lent.empty() ? nullptr : machine.lent.back();
+  // Actors of GPUs call CUDA, which may wait.
+  const bool gpus = std::ranges::any_of(
+      poller.devices, [&](std::size_t d) { return plans[d].kind == DeviceKind::kGpu; });
+  const auto lent = on_pollers && !gpus ? std::make_shared<LentThread>() : nullptr;
+  if (lent) machine.lent.push_back(lent);
   thread.side_work = lent;
   thread.name = "ps-" + plans[poller.devices.front()].name;
   if (poller.devices.size() > 1) thread.name += fmt::format("+{}", poller.devices.size() - 1);
@@ -255,11 +259,11 @@ Result<Machine> open_machine(const Settings& settings) {
   Machine machine;
   machine.devices.resize(plans->size());
   machine.bells.resize(plans->size());
-  for (const PollerPlan& poller : cores.pollers) {
-    if (settings.caf.on_pollers) machine.lent.push_back(std::make_shared<LentThread>());
-    if (auto opened = open_devices(poller, *plans, *offers, options, machine); !opened)
+  for (const PollerPlan& poller : cores.pollers)
+    if (auto opened =
+            open_devices(poller, *plans, *offers, options, settings.caf.on_pollers, machine);
+        !opened)
       return tl::unexpected(opened.error());
-  }
   for (std::size_t i = 0; i < plans->size(); ++i)
     machine.description += describe((*plans)[i], *machine.devices[i], cores, *offers);
   return machine;

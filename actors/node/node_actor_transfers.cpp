@@ -63,7 +63,7 @@ void NodeActor::begin(Accepted& accepted) {
     if (accepted.verify[i]) verifications_.expect(*admitted);
     const std::size_t device = (*admitted->local)->device_index;
     const auto& actor = children_.devices[device];
-    if (admitted->copy_target)  // nothing for the poller
+    if (admitted->copy_target || admitted->start_after)  // nothing for the poller, or not yet
       tell(actor, Admit{std::move(admitted)});
     else
       tell_on(setup_.devices[device]->lent, actor, Admit{std::move(admitted)});

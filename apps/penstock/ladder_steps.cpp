@@ -27,11 +27,10 @@ std::vector<int> core_cpus() {
   return cpus;
 }
 
-/// A card is an interface. What goes to an address of this machine does not leave it, whichever
-/// interface has the address.
+/// A card is an interface. Of this one other machines know nothing, as of lo: no keys are needed.
 std::optional<InterfaceAddress> second_card() {
-  for (const auto& each : usable_addresses(interface_addresses()))
-    if (!each.loopback) return each;
+  for (auto& each : interface_addresses())
+    if (each.up && !each.loopback && each.address.starts_with("127.")) return each;
   return std::nullopt;
 }
 
@@ -41,8 +40,9 @@ LadderStep more_cards(const std::string& provider) {
     step.skipped = "only tcp has a second card that reaches the own machine";
   else if (!second)
     step.skipped =
-        "no interface but lo has an address; as root: ip link add card1 type dummy; "
-        "ip addr add 198.51.100.1/32 dev card1; ip link set card1 up";
+        "no interface but lo has an address of this machine alone; as root: ip link add card1 type "
+        "veth peer card1b; ip addr add 127.0.0.2/32 dev card1; ip link set card1 up; "
+        "ip link set card1b up";
   else
     step.settings.push_back(
         fmt::format("fabric.cards=[{{domain: lo, address: 127.0.0.1}}, "

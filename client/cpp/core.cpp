@@ -337,7 +337,7 @@ void Core::on_message(std::span<const std::uint8_t> message) {
     auto heard = hear(message);
     heard.is_event ? on_event(heard, message) : on_reply(heard, message);
   } catch (const Error&) {
-    // Not understood: the request that it answers, if any, ends by its deadline.
+    // Not understood: no request is known that it answers.
   } catch (const Json::exception&) {
   }
 }
@@ -348,8 +348,12 @@ void Core::on_reply(Heard& heard, std::span<const std::uint8_t> message) {
   if (!request) return;  // too late, or answered twice
   if (heard.ok && starts_transfers(request->operation))
     return request->done(Ids{std::move(heard.ids)});
-  const auto reply = decode_message(message);
-  request->done(heard.ok ? Outcome(reply) : Outcome(read_error(reply)));
+  try {
+    const auto reply = decode_message(message);
+    request->done(heard.ok ? Outcome(reply) : Outcome(read_error(reply)));
+  } catch (const Json::exception& nonsense) {
+    request->done(Error("INTERNAL", std::string("a reply that is none: ") + nonsense.what()));
+  }
 }
 
 void Core::on_event(const Heard& heard, std::span<const std::uint8_t> message) {

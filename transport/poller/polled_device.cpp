@@ -1,6 +1,14 @@
 #include "transport/poller/polled_device.hpp"
 
 namespace penstock {
+namespace {
+
+bool takes_long(const PollerCommand& command) {
+  return std::holds_alternative<ReopenInbound>(command) ||
+         std::holds_alternative<ReopenOutbound>(command);
+}
+
+}  // namespace
 
 Result<void> PolledDevice::open() {
   auto opened = setup_.open_cards();
@@ -27,7 +35,10 @@ void PolledDevice::send() {
 
 bool PolledDevice::run_commands() {
   if (!commands_.take(taken_)) return false;
-  for (auto& command : taken_) loop_->execute(std::move(command));
+  for (auto& command : taken_) {
+    if (before_long_ones_ && takes_long(command)) before_long_ones_();
+    loop_->execute(std::move(command));
+  }
   taken_.clear();
   return true;
 }

@@ -1,7 +1,9 @@
 // One device on a polling thread: its loop and the queues to and from those who use it.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "transport/poller/command_queue.hpp"
@@ -24,6 +26,8 @@ class PolledDevice {
   /// Takes the commands that came, and sends the messages among them.
   void send();
   PollerLoop& loop() { return *loop_; }
+  /// Called before a command that may take long: a card is closed and opened.
+  void before_long_ones(std::function<void()> call) { before_long_ones_ = std::move(call); }
 
   // -- any thread --------------------------------------------------------------------------------
   CommandQueue& commands() { return commands_; }
@@ -43,6 +47,7 @@ class PolledDevice {
   std::vector<Nic*> cards_;
   std::vector<const CardCounters*> counters_;
   std::unique_ptr<PollerLoop> loop_;
+  std::function<void()> before_long_ones_;
   std::vector<PollerCommand> taken_;
   std::vector<PollerEvent> untold_;
 };

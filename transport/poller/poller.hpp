@@ -90,7 +90,8 @@ class PollerLoop {
   /// Nothing is posted, and the last step found nothing that could be: sleeping until the next
   /// command, the cards' next completion or next_retry() loses nothing but latency.
   bool idle() const;
-  /// No transfer is known and no staging slot is lent: all that comes and goes is messages.
+  /// No transfer is known, none that comes in is counted, and no staging slot is lent. What else
+  /// there is are messages, and what peers write or read without a word to this thread.
   bool quiet() const;
   /// When a link that takes nothing (its peer is not connected, or gone) is to be tried again.
   std::optional<TimePoint> next_retry() const;

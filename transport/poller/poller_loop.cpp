@@ -73,7 +73,9 @@ bool PollerLoop::idle() const {
                       [](const auto& each) { return each.second->credits_owed() > 0; });
 }
 
-bool PollerLoop::quiet() const { return state_->transfers.empty() && !state_->arrivals.armed(); }
+bool PollerLoop::quiet() const {
+  return state_->transfers.empty() && state_->immediates.empty() && !state_->arrivals.armed();
+}
 
 std::optional<PollerLoop::TimePoint> PollerLoop::next_retry() const { return state_->retry_at; }
 

@@ -90,7 +90,12 @@ void PollerThread::run(const Poller::Thread& setup, std::promise<Result<void>> o
   pthread_getcpuclockid(pthread_self(), &cpu_clock_);
   // On this thread: libfabric objects are closed where they were used.
   if (!result) close_devices();
-  if (result && side_work_) side_work_->begin([this] { wake(); });
+  if (result && side_work_) {
+    side_work_->begin([this] { wake(); });
+    // What waits for its turn here would wait as long.
+    for (const auto& device : devices_)
+      device->before_long_ones([this] { side_work_->work(false); });
+  }
   const bool good = result.has_value();
   opened.set_value(std::move(result));
   if (good) poll_until_all_left();

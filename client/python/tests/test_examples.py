@@ -48,7 +48,7 @@ def test_elastic_pool():
 
 def test_the_benchmark_runs():
     assert "u32 arrays" in run("benchmarks/encode.py", "1000")
-    assert "accepted" in run("benchmarks/encode.py", "1000", "--services")
+    assert "accepted" in run("benchmarks/write_pages.py", "1000", "--rounds", "1")
 
 
 def test_the_files_of_push_weights_are_safetensors(tmp_path):
