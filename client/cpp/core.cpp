@@ -348,12 +348,14 @@ void Core::on_reply(Heard& heard, std::span<const std::uint8_t> message) {
   if (!request) return;  // too late, or answered twice
   if (heard.ok && starts_transfers(request->operation))
     return request->done(Ids{std::move(heard.ids)});
+  Outcome outcome = Json();
   try {
-    const auto reply = decode_message(message);
-    request->done(heard.ok ? Outcome(reply) : Outcome(read_error(reply)));
-  } catch (const Json::exception& nonsense) {
-    request->done(Error("INTERNAL", std::string("a reply that is none: ") + nonsense.what()));
+    auto reply = decode_message(message);
+    outcome = heard.ok ? Outcome(std::move(reply)) : Outcome(read_error(reply));
+  } catch (const std::exception& nonsense) {
+    outcome = Error("INTERNAL", std::string("the reply is not understood: ") + nonsense.what());
   }
+  request->done(std::move(outcome));
 }
 
 void Core::on_event(const Heard& heard, std::span<const std::uint8_t> message) {

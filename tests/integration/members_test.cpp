@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/eventually.hpp"
 #include "tests/integration/nodes.hpp"
 
 namespace penstock::integration {
@@ -28,15 +29,6 @@ using nlohmann::json;
 
 constexpr std::uint64_t kBytes = 64 << 20;
 constexpr std::uint64_t kPage = 64 << 10;
-
-template <class Condition>
-bool becomes_true(Condition condition, std::chrono::seconds patience = 20s) {
-  for (const auto end = std::chrono::steady_clock::now() + patience;;) {
-    if (condition()) return true;
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::sleep_for(20ms);
-  }
-}
 
 std::string state_of(client::Client& client, const std::string& name) {
   for (const auto& node : client.nodes())
@@ -62,7 +54,7 @@ class MemberEvents {
           seen_.push_back(event.name.substr(7) + " " + json::parse(event.json).value("node", ""));
         })) {}
   bool saw(const std::string& what) {
-    return becomes_true([&] {
+    return eventually([&] {
       std::lock_guard lock(mutex_);
       return std::ranges::find(seen_, what) != seen_.end();
     });
@@ -115,7 +107,7 @@ TEST(Members, AnyNodeMayBeAskedToDrainAnother) {
   nodes["a"].call("drain", R"({"node": "b", "deadline_ms": 5000})");
   EXPECT_TRUE(nodes.process("b").wait(20s));
   EXPECT_EQ(nodes.process("b").how_it_ended(), "exited with 0");
-  EXPECT_TRUE(becomes_true([&] { return state_of(nodes["a"], "b") == "left"; }));
+  EXPECT_TRUE(eventually([&] { return state_of(nodes["a"], "b") == "left"; }));
   EXPECT_EQ(refusal([&] { nodes["a"].call("drain", R"({"node": "b"})"); }), "PEER_LEFT");
 }
 
@@ -174,9 +166,9 @@ TEST(Members, ADeadMemberIsRemovedForGood) {
   EXPECT_EQ(refusal([&] { nodes["a"].call("remove", R"({"node": "z", "force": true})"); }),
             "NOT_FOUND");
   nodes.kill("b");
-  EXPECT_TRUE(becomes_true([&] { return state_of(nodes["a"], "b") == "dead"; }));
+  EXPECT_TRUE(eventually([&] { return state_of(nodes["a"], "b") == "dead"; }));
   nodes["a"].call("remove", R"({"node": "b"})");
-  EXPECT_TRUE(becomes_true([&] { return state_of(nodes["a"], "b") == "left"; }));
+  EXPECT_TRUE(eventually([&] { return state_of(nodes["a"], "b") == "left"; }));
 }
 
 std::size_t open_files(pid_t pid) {
@@ -216,7 +208,7 @@ TEST(Members, ANodeThatRestartsFiftyTimesAtOneAddressAlwaysComesBackAndCostsNoth
       memory = resident_kib(a);
     }
   }
-  EXPECT_TRUE(becomes_true([&] { return open_files(a) <= files + 2; }))
+  EXPECT_TRUE(eventually([&] { return open_files(a) <= files + 2; }))
       << files << " open files after ten rounds, " << open_files(a) << " after fifty";
   EXPECT_LE(resident_kib(a), memory + 4096);
 }
@@ -252,7 +244,7 @@ TEST(Members, AfterARestartOfTheServiceAClientHasItsRegionsAndSubscriptionsAgain
 
   // It is the service's memory too: what is written there arrives.
   std::ranges::fill(region.data(), std::byte{0x77});
-  EXPECT_TRUE(becomes_true([&] { return state_of(client, "b") == "connected"; }));
+  EXPECT_TRUE(eventually([&] { return state_of(client, "b") == "connected"; }));
   const Shuffle shuffle(1 << 20, kPage, 3);
   EXPECT_EQ(client.transfer(shuffle.write("out", "b", "in")).wait().state, State::kDone);
   EXPECT_TRUE(shuffle.verify(client, "out", nodes["b"], "in"));
@@ -297,7 +289,7 @@ TEST(Members, AnOperatorSeesProbesDrainsAndRemovesThem) {
   EXPECT_EQ(nodes.process("b").how_it_ended(), "exited with 0");
 
   nodes.kill("c");
-  EXPECT_TRUE(becomes_true([&] { return state_of(nodes["a"], "c") == "dead"; }));
+  EXPECT_TRUE(eventually([&] { return state_of(nodes["a"], "c") == "dead"; }));
   EXPECT_EQ(Command(nodes, "a", "remove c").code, 0);
   const Command list(nodes, "a", "nodes");
   EXPECT_TRUE(list.says("left")) << list.said;
@@ -319,7 +311,7 @@ TEST(Members, NodesOneVersionApartWorkTogether) {
   nodes["a"].allocate("out", kBytes, "", client::MapMemory::kNo).detach();
   nodes["b"].allocate("in", kBytes, "", client::MapMemory::kNo).detach();
   nodes["a"].fill("out", 1);
-  EXPECT_TRUE(becomes_true([&] {
+  EXPECT_TRUE(eventually([&] {
     const auto known = nodes["a"].nodes();
     return std::ranges::any_of(known, [&](const auto& node) {
       return node.name == "b" && node.state == "connected" &&

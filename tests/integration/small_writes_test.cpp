@@ -11,6 +11,7 @@
 #include <random>
 #include <thread>
 
+#include "tests/eventually.hpp"
 #include "tests/integration/nodes.hpp"
 
 namespace penstock::integration {
@@ -23,6 +24,7 @@ using State = TransferResult::State;
 
 constexpr std::uint64_t kPage = 4096;
 constexpr std::uint32_t kPages = 64;
+constexpr std::uint64_t kMarker = 0x6d61726b65723a29;
 
 /// How often each transfer's end was told.
 class Ends {
@@ -36,13 +38,10 @@ class Ends {
         })) {}
   /// Each of these once, and none of them twice, within 20 s.
   void expect_each_once(const std::vector<std::uint64_t>& ids) {
-    const auto until = std::chrono::steady_clock::now() + 20s;
-    const auto all_told = [&] {
+    eventually([&] {
       const std::lock_guard lock(mutex_);
       return std::ranges::all_of(ids, [&](auto id) { return told_.contains(id); });
-    };
-    while (!all_told() && std::chrono::steady_clock::now() < until)
-      std::this_thread::sleep_for(1ms);
+    });
     std::this_thread::sleep_for(50ms);  // time for a second one
     const std::lock_guard lock(mutex_);
     for (const std::uint64_t id : ids) EXPECT_EQ(told_[id], 1) << "transfer " << id;
@@ -85,12 +84,12 @@ class SmallWrites : public testing::Test {
   static constexpr std::uint64_t kBytes = kPages * kPage;
   Nodes nodes{{"a", "b"}};
   std::map<std::string, client::Region> regions;
+  Client client{awake()};
+  Ends ends{client};
 };
 
 TEST_F(SmallWrites, AllBytesAreThereOnceItsEndIsToldAndNoOthers) {
   constexpr std::uint32_t kThreads = 4, kEach = 100, kOwn = kPages / kThreads;
-  Client client(awake());
-  Ends ends(client);
   std::mutex mutex;
   std::vector<std::uint64_t> ids;
   std::vector<std::thread> threads;
@@ -118,9 +117,6 @@ TEST_F(SmallWrites, AllBytesAreThereOnceItsEndIsToldAndNoOthers) {
 }
 
 TEST_F(SmallWrites, OneThatIsCancelledWritesNothingAfterItsEnd) {
-  constexpr std::uint64_t kMarker = 0x6d61726b65723a29;
-  Client client(awake());
-  Ends ends(client);
   std::vector<std::uint64_t> ids;
   std::mt19937 random(7);
   int cancelled = 0;
@@ -129,9 +125,8 @@ TEST_F(SmallWrites, OneThatIsCancelledWritesNothingAfterItsEnd) {
     for (std::uint32_t index = 0; index < kPages; ++index) {
       stamp(page("a", index), round);
       transfers.push_back(client.submit(write(index)));
+      if (random() % 2 == 0) transfers.back().cancel();  // while it can be under way
     }
-    for (const auto& transfer : transfers)
-      if (random() % 2 == 0) transfer.cancel();
     for (std::uint32_t index = 0; index < kPages; ++index) {
       const TransferResult result = transfers[index].wait();
       ids.push_back(result.id);
@@ -153,9 +148,6 @@ TEST_F(SmallWrites, OneThatIsCancelledWritesNothingAfterItsEnd) {
 }
 
 TEST_F(SmallWrites, OnceTheirRegionIsReleasedNothingOfThemArrives) {
-  constexpr std::uint64_t kMarker = 0x6d61726b65723a29;
-  Client client(awake());
-  Ends ends(client);
   std::vector<std::uint64_t> ids;
   for (std::uint32_t round = 1; round <= 4; ++round) {
     const std::uint64_t epoch = regions.at("b").epoch();
@@ -172,9 +164,7 @@ TEST_F(SmallWrites, OnceTheirRegionIsReleasedNothingOfThemArrives) {
         if (i % 16 == 0) std::this_thread::sleep_for(200us);
       }
     });
-    const auto until = std::chrono::steady_clock::now() + 20s;
-    while (*landed < 10 && std::chrono::steady_clock::now() < until)
-      std::this_thread::sleep_for(100us);
+    EXPECT_TRUE(eventually([&] { return *landed >= 10; }));
     regions.at("b").release(true);
     regions.at("b") = nodes["b"].allocate("r", kBytes);
     for (std::uint32_t index = 0; index < kPages; ++index) stamp(page("b", index), kMarker);
@@ -199,8 +189,6 @@ TEST_F(SmallWrites, OnceTheirRegionIsReleasedNothingOfThemArrives) {
 
 TEST_F(SmallWrites, TheyAllEndOnceWhenTheOwnerIsKilled) {
   constexpr std::uint32_t kBehindTheKill = 100;
-  Client client(awake());
-  Ends ends(client);
   const auto landed = std::make_shared<std::atomic<int>>(0);  // told behind our back
   std::vector<client::Transfer> transfers;
   std::size_t last = 20'000;

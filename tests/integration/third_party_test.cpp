@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "tests/eventually.hpp"
 #include "tests/integration/nodes.hpp"
 
 namespace penstock::integration {
@@ -43,16 +44,6 @@ json line_of(client::Client& client, std::uint64_t transfer) {
 
 json transfers_of(client::Client& client) {
   return json::parse(client.call("status", "{}")).at("transfers");
-}
-
-template <class Condition>
-bool becomes_true(Condition condition) {
-  const auto end = std::chrono::steady_clock::now() + 10s;
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::sleep_for(20ms);
-  }
-  return true;
 }
 
 void allocate(Nodes& nodes, const std::string& node, const std::string& name, std::uint64_t bytes) {
@@ -95,7 +86,7 @@ TEST(ThirdParty, TransfersMoveBytesBetweenNodesThatTheirAskerIsNotOneOf) {
                   .at("stages")
                   .dump(),
               HasSubstr("delegation"));
-  EXPECT_TRUE(becomes_true([&] {
+  EXPECT_TRUE(eventually([&] {
     const std::scoped_lock lock(mutex);
     return heard == std::vector<std::string>{"b"};
   }));
@@ -143,7 +134,7 @@ TEST(ThirdParty, TransfersOfLongListsAndManyAtOnceAllEndOnce) {
 /// So many that the last ones wait for a long time.
 std::vector<client::Transfer> a_long_queue(Nodes& nodes, const client::TransferSpec& spec) {
   auto transfers = nodes["a"].transfer(std::vector<client::TransferSpec>(100, spec));
-  EXPECT_TRUE(becomes_true([&] { return transfers_of(nodes["b"]).at("accepted") >= 100; }));
+  EXPECT_TRUE(eventually([&] { return transfers_of(nodes["b"]).at("accepted") >= 100; }));
   return transfers;
 }
 
@@ -159,7 +150,7 @@ TEST(ThirdParty, TransfersAreCancelledAndExpireAtTheirExecutor) {
   const auto last = [&] { return line_of(nodes["a"], transfers.back().id()); };
   EXPECT_EQ(last().at("on"), "b");
   // At the end of a long queue it may be on its way to its executor yet.
-  ASSERT_TRUE(becomes_true([&] { return last().contains("on_as"); }));
+  ASSERT_TRUE(eventually([&] { return last().contains("on_as"); }));
   transfers.back().cancel();
   const auto cancelled = transfers.back().wait();
   EXPECT_EQ(cancelled.state, State::kCancelled);
@@ -212,7 +203,7 @@ TEST(ThirdParty, TransfersIntoTheirAskersOwnPagesHaveLetGoOfThemWhenTheirExecuto
   nodes.kill("b");
   // Also while its event waits for the pages it can be asked for.
   const auto last = transfers.back().id();
-  EXPECT_TRUE(becomes_true([&] {
+  EXPECT_TRUE(eventually([&] {
     try {
       nodes["a"].call("trace", json{{"transfer", last}}.dump());
     } catch (const client::Error& error) {
@@ -238,7 +229,7 @@ TEST(ThirdParty, TransfersOfAnAskerThatDiesAreCancelled) {
   const Shuffle shuffle(kLongBytes, kPage, 7);
   a_long_queue(nodes, on("b", shuffle.write("src", "c", "dst")));
   nodes.kill("a");
-  EXPECT_TRUE(becomes_true([&] {
+  EXPECT_TRUE(eventually([&] {
     const json transfers = transfers_of(nodes["b"]);
     return transfers.at("cancelled") > 20 && transfers.at("for_others") == 0;
   }));
@@ -251,7 +242,7 @@ TEST(ThirdParty, TransfersAreFinishedAndToldByAnExecutorThatDrains) {
   const Shuffle shuffle(kLongBytes, kPage, 7);
   const auto spec = on("b", shuffle.write("src", "c", "dst"));
   const auto last = nodes["a"].transfer(spec);
-  EXPECT_TRUE(becomes_true([&] { return transfers_of(nodes["b"]).at("accepted") == 1; }));
+  EXPECT_TRUE(eventually([&] { return transfers_of(nodes["b"]).at("accepted") == 1; }));
   nodes["b"].call("drain", "{}");
   const auto result = last.wait();
   EXPECT_EQ(result.state, State::kDone) << result.error_message;
