@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -163,6 +164,23 @@ TEST(MapSharedMemory, MapsTheSegmentOfAnotherRegionByItsSharedName) {
   ASSERT_TRUE(client) << client.error().message;
   fill_pattern((*client)->bytes(), 7, 0);
   EXPECT_EQ(digest_page(service->bytes()), digest_page((*client)->bytes()));
+}
+
+TEST(MapSharedMemory, HasTheClientsPagesInItsPageTableBeforeTheFirstTransfer) {
+  constexpr std::uint64_t kPages = 1000;
+  const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  ClientSegment client(kPages * page);
+  client.write(std::vector<std::byte>(kPages * page, std::byte{7}), 0);
+  const auto memory = map_shared_memory(client.name(), 0, kPages * page);
+  ASSERT_TRUE(memory) << memory.error().message;
+  const auto faults = [] {
+    rusage usage{};
+    getrusage(RUSAGE_THREAD, &usage);
+    return usage.ru_minflt;
+  };
+  const auto before = faults();
+  for (std::uint64_t i = 0; i < kPages; ++i) (*memory)->bytes()[i * page] = std::byte{8};
+  EXPECT_LT(faults() - before, 100);
 }
 
 TEST(MapSharedMemory, NeverUnlinksTheClientsSegment) {
