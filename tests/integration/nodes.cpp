@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -22,6 +23,7 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kPatience = 30s;  // generous: the machine may be busy
+constexpr auto kPatienceAtTheEnd = 4s;
 
 std::uint16_t free_port() {
   const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -35,6 +37,18 @@ std::uint16_t free_port() {
   ::close(socket);
   if (!bound) throw std::runtime_error("no free port");
   return ntohs(address.sin_port);
+}
+
+/// A service that a sanitizer is built into says on its log what was found, which is this test's
+/// failure. Only of a process that has ended, since a report has many lines.
+void expect_no_sanitizer_report(const std::string& name, const app::ChildProcess& process) {
+  std::ifstream file(process.log());
+  std::string report;
+  for (std::string line; std::getline(file, line);)
+    if (!report.empty() || line.find("Sanitizer: ") != std::string::npos ||
+        line.find(": runtime error: ") != std::string::npos)
+      report += line + '\n';
+  EXPECT_TRUE(report.empty()) << "the service " << name << ":\n" << report;
 }
 
 }  // namespace
@@ -66,6 +80,15 @@ Nodes::Nodes(std::vector<std::string> names, std::vector<std::string> settings)
   for (const auto& from : names)
     for (const auto& to : names)
       if (from != to) await_connected(from, to);
+}
+
+Nodes::~Nodes() {
+  for (auto& [name, node] : nodes_) {
+    node.client.reset();
+    if (!node.process) continue;
+    node.process->stop(kPatienceAtTheEnd);
+    expect_no_sanitizer_report(name, *node.process);
+  }
 }
 
 std::string Nodes::endpoint(const std::string& name) const {
@@ -100,6 +123,8 @@ void Nodes::run(const std::string& name, const std::vector<std::string>& more) {
     argv.push_back(setting);
   }
   Node& node = nodes_.at(name);
+  // Its log begins anew.
+  if (node.process && !node.process->running()) expect_no_sanitizer_report(name, *node.process);
   node.process = std::make_unique<app::ChildProcess>(argv, folder() / (name + ".log"));
 }
 

@@ -18,6 +18,10 @@ class Nodes {
  public:
   /// Starts them all and waits until each is connected to each. `settings` as for --set.
   explicit Nodes(std::vector<std::string> names, std::vector<std::string> settings = {});
+  /// Stops them. What a sanitizer reported in one of them is a failure of the test.
+  ~Nodes();
+  Nodes(const Nodes&) = delete;
+  Nodes& operator=(const Nodes&) = delete;
 
   client::Client& operator[](const std::string& name) { return *nodes_.at(name).client; }
   app::ChildProcess& process(const std::string& name) { return *nodes_.at(name).process; }

@@ -22,8 +22,7 @@ constexpr std::int64_t kWallClock = 1'000'000'000'000;
 }  // namespace
 
 World::World(std::uint64_t seed)
-    : seed_(seed),
-      weather_(seed),
+    : weather_(seed),
       network_(seed),
       wire_(network_),
       gossip_(network_, {.straggler_chance = weather_.straggler,

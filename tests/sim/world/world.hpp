@@ -216,7 +216,6 @@ class World {
   void check_members();
   void check_nothing_left(Life& life);
 
-  std::uint64_t seed_;
   ClusterWeather weather_;
   SimNetwork network_;
   Wire wire_;

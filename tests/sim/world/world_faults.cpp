@@ -142,8 +142,9 @@ void World::release(std::size_t index) {
   const auto found = life->stores.find(region);
   if (found == life->stores.end()) return;
   note("{} is taken away", region);
+  const std::weak_ptr was = found->second;  // released() erases it, at once when nothing uses it
   life->member->node().release_by_force(region);
-  network_.after(kReleaseMost, [this, life, region, was = std::weak_ptr(found->second)] {
+  network_.after(kReleaseMost, [this, life, region, was] {
     const auto now = life->stores.find(region);
     if (!life->ended && !life->stood_still && now != life->stores.end() &&
         now->second == was.lock())

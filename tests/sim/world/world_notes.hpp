@@ -10,6 +10,8 @@ inline constexpr Milliseconds kFence{1000};
 inline constexpr Milliseconds kLeaseExtra{300};
 inline constexpr Milliseconds kDelegationLate{50};
 inline constexpr Milliseconds kDelegationMargin{300};
+/// After this a terminal event is late, on a node that does not stand still.
+inline constexpr Milliseconds kEndSlack{100};
 
 template <class... Args>
 void World::note(fmt::format_string<Args...> text, Args&&... args) {

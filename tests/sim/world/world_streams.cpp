@@ -8,7 +8,6 @@ using namespace std::chrono_literals;
 
 constexpr std::size_t kMostParts = 8;
 constexpr auto kBetweenParts = 6ms;  // at most
-constexpr auto kEndSlack = 100ms;
 
 }  // namespace
 

@@ -11,8 +11,6 @@ using namespace std::chrono_literals;
 constexpr std::size_t kPages = 64;
 constexpr std::byte kSourceJunk{0x5a};
 constexpr std::byte kReleasedJunk{0xa5};
-/// After this the terminal event is late, on a node that does not stand still.
-constexpr auto kEndSlack = 100ms;
 
 std::uint64_t pattern_of(std::size_t transfer, std::size_t piece) {
   std::uint64_t mixed = (transfer * 0x9e3779b97f4a7c15u) ^ (piece * 0xbf58476d1ce4e5b9u);
