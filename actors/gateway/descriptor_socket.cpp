@@ -95,7 +95,7 @@ Result<std::unique_ptr<DescriptorSocket>> DescriptorSocket::start(std::filesyste
   // Records, not a stream: each is received whole.
   GpuDescriptor listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (listener.get() < 0) return failed("socket");
-  if (auto prepared = prepare_endpoint("ipc://" + path.string()); !prepared)
+  if (auto prepared = prepare_endpoint("descriptor socket", "ipc://" + path.string()); !prepared)
     return tl::unexpected(prepared.error());
   {
     const OwnersOnly mask;
@@ -116,7 +116,7 @@ void DescriptorSocket::remove_stale(const std::filesystem::path& folder,
     const std::string name = entry.path().filename().string();
     // Looks whether somebody listens, and removes it where nobody does.
     if (name.starts_with(prefix) && name.ends_with(".fd") && entry.is_socket(ignored))
-      std::ignore = prepare_endpoint("ipc://" + entry.path().string());
+      std::ignore = prepare_endpoint("descriptor socket", "ipc://" + entry.path().string());
   }
 }
 

@@ -30,25 +30,26 @@ bool is_served(const std::string& path) {
   return rc == 0 || error != ECONNREFUSED;
 }
 
-Result<void> prepare_path(const std::string& endpoint, const std::string& path) {
+Result<void> prepare_path(std::string_view setting, const std::string& endpoint,
+                          const std::string& path) {
   if (path.size() > kMaxIpcPath)
     return fail(ErrorCode::kInvalidArgument,
-                "cannot bind {}: the path has {} bytes, a socket's path has at most {}", endpoint,
-                path.size(), kMaxIpcPath);
+                "{}: cannot bind {}: the path has {} bytes, a socket's path has at most {}",
+                setting, endpoint, path.size(), kMaxIpcPath);
   auto folder = std::filesystem::path(path).parent_path();
   std::error_code ignored;
   if (!folder.empty() && !std::filesystem::is_directory(folder, ignored))
-    return fail(ErrorCode::kNotFound, "cannot bind {}: there is no folder {}; create it first",
-                endpoint, folder.string());
+    return fail(ErrorCode::kNotFound, "{}: cannot bind {}: there is no folder {}; create it first",
+                setting, endpoint, folder.string());
   struct stat status {};
   if (::lstat(path.c_str(), &status) != 0) return {};
   if (!S_ISSOCK(status.st_mode))
-    return fail(ErrorCode::kAlreadyExists, "cannot bind {}: {} exists and is not a socket",
-                endpoint, path);
-  if (is_served(path)) return tl::unexpected(bind_error(endpoint, EADDRINUSE));
+    return fail(ErrorCode::kAlreadyExists, "{}: cannot bind {}: {} exists and is not a socket",
+                setting, endpoint, path);
+  if (is_served(path)) return tl::unexpected(bind_error(setting, endpoint, EADDRINUSE));
   if (::unlink(path.c_str()) != 0 && errno != ENOENT)
-    return fail(ErrorCode::kDenied, "cannot bind {}: the stale socket {} cannot be removed: {}",
-                endpoint, path, std::strerror(errno));
+    return fail(ErrorCode::kDenied, "{}: cannot bind {}: the stale socket {} cannot be removed: {}",
+                setting, endpoint, path, std::strerror(errno));
   return {};
 }
 
@@ -56,12 +57,12 @@ Result<void> prepare_path(const std::string& endpoint, const std::string& path) 
 
 bool is_ipv6_literal(std::string_view endpoint) { return endpoint.starts_with("tcp://["); }
 
-Result<void> prepare_endpoint(const std::string& endpoint) {
+Result<void> prepare_endpoint(std::string_view setting, const std::string& endpoint) {
   if (!endpoint.starts_with(kIpc)) return {};
   std::string path = endpoint.substr(kIpc.size());
   // "*" is a name that ZeroMQ picks, "@..." lives outside the file system.
   if (path.empty() || path == "*" || path.front() == '@') return {};
-  return prepare_path(endpoint, path);
+  return prepare_path(setting, endpoint, path);
 }
 
 namespace {
@@ -83,9 +84,9 @@ OwnersOnly::~OwnersOnly() {
   mask_mutex().unlock();
 }
 
-Error bind_error(const std::string& endpoint, int error_number) {
+Error bind_error(std::string_view setting, const std::string& endpoint, int error_number) {
   auto error = [&](ErrorCode code, std::string_view why) {
-    return Error{code, fmt::format("cannot bind {}: {}", endpoint, why)};
+    return Error{code, fmt::format("{}: cannot bind {}: {}", setting, endpoint, why)};
   };
   switch (error_number) {
     case EADDRINUSE:
@@ -93,10 +94,13 @@ Error bind_error(const std::string& endpoint, int error_number) {
                    "the address is in use; stop what listens there or choose another");
     case EACCES:
     case EPERM:
-      return error(ErrorCode::kDenied, "not permitted for this user");
+      return error(
+          ErrorCode::kDenied,
+          "not permitted for this user; choose a port from 1024 on, or a folder it may write to");
     case EADDRNOTAVAIL:
     case ENODEV:
-      return error(ErrorCode::kInvalidArgument, "this machine has no such address");
+      return error(ErrorCode::kInvalidArgument,
+                   "this machine has no such address; 'ip addr' shows those it has");
     case EINVAL:
     case EPROTONOSUPPORT:
     case ENOCOMPATPROTO:

@@ -21,9 +21,12 @@ constexpr int kMaxRequestsPerPipe = 64;    // incoming, unread
 constexpr int kLingerMs = 200;
 /// Whoever connects has so long to speak ZeroMQ, and to show a key where one is wanted.
 constexpr int kHandshakeMs = 3000;
-/// A connection whose other end has vanished is closed within this.
-constexpr int kHeartbeatMs = 10'000;
-constexpr int kHeartbeatTimeoutMs = 30'000;
+/// A connection whose other end has vanished is closed 40 s after it was last heard. TCP looks, not
+/// ZeroMQ's heartbeats: libzmq 4.3 aborts at the next one when a connection that lost its identity
+/// to another has written and hung up.
+constexpr int kKeepaliveIdleS = 10;
+constexpr int kKeepaliveIntervalS = 10;
+constexpr int kKeepaliveProbes = 3;
 constexpr std::size_t kMostRoutes = 65536;
 
 /// From this machine: by ipc, of which ZeroMQ says "localhost:" and who it is, or from loopback.
@@ -107,8 +110,10 @@ Result<void> Gateway::State::open() {
   router.set(zmq::sockopt::rcvhwm, kMaxRequestsPerPipe);
   router.set(zmq::sockopt::linger, kLingerMs);
   router.set(zmq::sockopt::handshake_ivl, kHandshakeMs);
-  router.set(zmq::sockopt::heartbeat_ivl, kHeartbeatMs);
-  router.set(zmq::sockopt::heartbeat_timeout, kHeartbeatTimeoutMs);
+  router.set(zmq::sockopt::tcp_keepalive, 1);
+  router.set(zmq::sockopt::tcp_keepalive_idle, kKeepaliveIdleS);
+  router.set(zmq::sockopt::tcp_keepalive_intvl, kKeepaliveIntervalS);
+  router.set(zmq::sockopt::tcp_keepalive_cnt, kKeepaliveProbes);
   connections.emplace(context, router, setup.max_connections, audit);
   for (const std::string& endpoint : setup.bind)
     if (auto bound = bind(endpoint); !bound) return bound;
@@ -121,7 +126,8 @@ Result<void> Gateway::State::open() {
 }
 
 Result<void> Gateway::State::bind(const std::string& endpoint) {
-  if (auto prepared = prepare_endpoint(endpoint); !prepared) return prepared;
+  constexpr std::string_view kSetting = "request.bind";
+  if (auto prepared = prepare_endpoint(kSetting, endpoint); !prepared) return prepared;
   try {
     router.set(zmq::sockopt::ipv6, is_ipv6_literal(endpoint));
     doorman.prepare(router, endpoint);
@@ -132,7 +138,7 @@ Result<void> Gateway::State::bind(const std::string& endpoint) {
     endpoints.push_back(router.get(zmq::sockopt::last_endpoint));
     connections->listens(endpoints.back());
   } catch (const zmq::error_t& error) {
-    return tl::unexpected(bind_error(endpoint, error.num()));
+    return tl::unexpected(bind_error(kSetting, endpoint, error.num()));
   }
   return {};
 }
@@ -324,8 +330,8 @@ void Gateway::State::deliver_some() {
 void Gateway::State::deliver_those_due() {
   while (auto next = turns.next()) {
     const bool alone = next->load->under_way == 1;  // nothing of its client's could be overtaken
-    next->request.ticket = ticket(std::move(next->load));
-    deliver(std::move(next->client), std::move(next->request), alone);
+    next->request.ticket = ticket(next->load);
+    deliver(next->client, next->request, alone);
   }
 }
 
@@ -339,9 +345,9 @@ std::shared_ptr<void> Gateway::State::ticket(std::shared_ptr<Turns::Load> load) 
           }};
 }
 
-void Gateway::State::deliver(ClientId client, Request request, bool alone) {
+void Gateway::State::deliver(const ClientId& client, Request& request, bool alone) {
   counters.requests++;
-  std::uint64_t id = request.id;
+  const std::uint64_t id = request.id;
   std::string reason;
   try {
     if (alone && setup.at_once && setup.at_once(client, request)) return;

@@ -42,6 +42,7 @@ class Gateway {
     std::size_t rings = 0;
     std::size_t ring_bytes = 256u << 10;      // each way, a power of two
     std::chrono::microseconds ring_spin{50};  // so long the next request by a ring is looked for
+    bool ring_yields = false;                 // and the core is offered to others at every look
     std::shared_ptr<DescriptorSocket> descriptors{};
     /// Called on the gateway's thread before `sink`, for the only request of its client that is
     /// under way: true when it is dealt with. May be empty.

@@ -52,6 +52,7 @@ void Gateway::State::spin() {
   for (unsigned looks = 1; may_receive() && !outbox.rung() && !stopping; ++looks) {
     const bool nothing = receive_by_rings() == 0;
     deliver_some();
+    if (nothing && setup.ring_yields) std::this_thread::yield();
     if (nothing && looks % kLooksBetweenClocks != 0) continue;
     now = std::chrono::steady_clock::now();
     if (now >= std::min(turn, spin_until)) return;
@@ -87,7 +88,7 @@ Rings::Port Gateway::State::ring_port() {
 /// No ring is no error: the client goes on by ZeroMQ.
 void Gateway::State::hand_out_ring(const ClientId& client, const Principal& asker,
                                    HelloRequest& hello) {
-  if (!setup.descriptors || setup.rings == 0 || hello.ring < kRingVersion) return;
+  if (!setup.descriptors || setup.rings == 0 || hello.ring != kRingVersion) return;
   auto token = rings.hand_out(client, asker, *setup.descriptors);
   if (!token) return spdlog::warn("a client gets no ring: {}", token.error().message);
   hello.ring_token = *token;

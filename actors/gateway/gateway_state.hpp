@@ -83,7 +83,7 @@ struct Gateway::State {
             const std::string& why);
   void deliver_some();
   void deliver_those_due();
-  void deliver(ClientId client, Request request, bool alone);
+  void deliver(const ClientId& client, Request& request, bool alone);
   void malformed(const ClientId& client, std::uint64_t id, const Error& error);
   void refuse(const ClientId& client, std::uint64_t id, const Error& error);
   void flush();

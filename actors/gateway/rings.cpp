@@ -188,7 +188,7 @@ void Rings::spoke_apart(const std::string& client) {
 
 std::size_t Rings::receive(Ring& ring, std::size_t most, const Take& take) {
   std::size_t received = 0;
-  while (received < most && !ring.waits_for && !ring.ended) {
+  while (received < most && !ring.waits_for && !ring.ended && !ring.requests.empty()) {
     auto message = std::make_shared<std::vector<std::byte>>();
     RingRecord kind{};
     const RingResult read = ring.requests.read(kind, *message);

@@ -4,7 +4,7 @@
 
 namespace penstock {
 
-bool Turns::add(const std::string& client, Request request, std::size_t bytes) {
+bool Turns::add(const std::string& client, Request&& request, std::size_t bytes) {
   if (loads_.size() >= sweep_at_) {
     std::erase_if(loads_, [](const auto& entry) {
       return entry.second->waiting.empty() && entry.second->under_way == 0;
@@ -12,12 +12,12 @@ bool Turns::add(const std::string& client, Request request, std::size_t bytes) {
     sweep_at_ = 64 + 2 * loads_.size();
   }
   std::shared_ptr<Load>& load = loads_[client];
-  if (!load) load = std::make_shared<Load>();
+  if (!load) load = std::make_shared<Load>(client);
   const std::size_t has = load->waiting.size() + load->under_way;
   if (has > 0 &&
       (has >= limits_.client_requests || load->waiting_bytes + bytes > limits_.client_bytes))
     return false;
-  if (load->waiting.empty()) turns_.push_back(client);
+  if (load->waiting.empty()) turns_.push_back(load);
   load->waiting.emplace_back(std::move(request), bytes);
   load->waiting_bytes += bytes;
   waiting_bytes_ += bytes;
@@ -27,11 +27,10 @@ bool Turns::add(const std::string& client, Request request, std::size_t bytes) {
 
 std::optional<Turns::Next> Turns::next() {
   for (std::size_t i = turns_.size(); i > 0; --i) {
-    std::string client = std::move(turns_.front());
+    std::shared_ptr<Load> load = std::move(turns_.front());
     turns_.pop_front();
-    const std::shared_ptr<Load>& load = loads_.at(client);
     if (load->under_way >= limits_.client_under_way) {
-      turns_.push_back(std::move(client));
+      turns_.push_back(std::move(load));
       continue;
     }
     auto [request, bytes] = std::move(load->waiting.front());
@@ -40,8 +39,8 @@ std::optional<Turns::Next> Turns::next() {
     waiting_bytes_ -= bytes;
     --waiting_;
     ++load->under_way;
-    if (!load->waiting.empty()) turns_.push_back(client);
-    return Next{std::move(client), std::move(request), load};
+    if (!load->waiting.empty()) turns_.push_back(load);
+    return Next{std::move(request), std::move(load)};
   }
   return std::nullopt;
 }

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 
 #include "actors/protocol/request.hpp"
 
@@ -23,21 +24,22 @@ class Turns {
     std::size_t client_under_way = 16;
   };
   struct Load {
+    explicit Load(std::string of) : client(std::move(of)) {}
+    const std::string client;
     std::atomic<std::size_t> under_way{0};
     std::deque<std::pair<Request, std::size_t>> waiting{};  // with its bytes
     std::size_t waiting_bytes = 0;
   };
   struct Next {
-    std::string client;
     Request request;
-    std::shared_ptr<Load>
-        load;  // under_way counts this one already: whoever ends it counts it down
+    std::shared_ptr<Load> load;  // under_way counts this one: whoever ends it counts it down
+    const std::string& client = load->client;
   };
 
   explicit Turns(Limits limits) : limits_(limits) {}
 
   /// False: the client has as many as it may; the request is dropped. A single one always fits.
-  bool add(const std::string& client, Request request, std::size_t bytes);
+  bool add(const std::string& client, Request&& request, std::size_t bytes);
   /// None: nobody waits that may have one more under way.
   std::optional<Next> next();
   std::size_t waiting() const { return waiting_; }
@@ -48,7 +50,7 @@ class Turns {
  private:
   const Limits limits_;
   std::unordered_map<std::string, std::shared_ptr<Load>> loads_;
-  std::deque<std::string> turns_;  // clients that have something waiting, each once
+  std::deque<std::shared_ptr<Load>> turns_;  // those that have something waiting, each once
   std::size_t waiting_ = 0;
   std::size_t waiting_bytes_ = 0;
   std::size_t sweep_at_ = 64;

@@ -14,6 +14,7 @@
 
 #include "actors/gateway/connections.hpp"
 #include "actors/gateway/doorman.hpp"
+#include "actors/gateway/endpoint.hpp"
 #include "actors/membership/dealers.hpp"
 #include "actors/membership/resolver.hpp"
 
@@ -118,9 +119,7 @@ Result<void> GossipSocket::State::bind() {
     router.bind(setup.bind);
     connections->listens(router.get(zmq::sockopt::last_endpoint));
   } catch (const zmq::error_t& e) {
-    const auto code =
-        e.num() == EADDRINUSE ? ErrorCode::kAlreadyExists : ErrorCode::kInvalidArgument;
-    return fail(code, "gossip: cannot bind '{}': {}", setup.bind, e.what());
+    return tl::unexpected(bind_error("gossip.bind", setup.bind, e.num()));
   }
   auto endpoint = advertised(router.get(zmq::sockopt::last_endpoint), setup.advertise);
   if (!endpoint) return tl::unexpected(endpoint.error());

@@ -15,6 +15,8 @@
 #include <string_view>
 #include <thread>
 
+#include "actors/gateway/endpoint.hpp"
+
 namespace penstock {
 namespace {
 
@@ -50,6 +52,15 @@ std::string password_in(const char* header) {
   }
   const auto colon = text.find(':');
   return colon == std::string::npos ? std::string() : text.substr(colon + 1);
+}
+
+/// The library tells it in words only: "cannot bind to +7413: 98 (Address already in use)". 0:
+/// none.
+int error_number_in(const std::string& complaint) {
+  int number = 0;
+  if (const auto colon = complaint.rfind(": "); colon != std::string::npos)
+    std::from_chars(complaint.data() + colon + 2, complaint.data() + complaint.size(), number);
+  return number;
 }
 
 bool is_loopback(const std::string& address) {
@@ -196,11 +207,11 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(Setup setup) {
   state.context = mg_start(&callbacks, &state, options);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (state.context == nullptr) {
-    const bool taken = state.complaint.find(std::strerror(EADDRINUSE)) != std::string::npos;
-    return fail(
-        taken ? ErrorCode::kAlreadyExists : ErrorCode::kInvalidArgument,
-        "metrics.endpoint: cannot listen at http://{}:{}: {}", host, port,
-        state.complaint.empty() ? "the address is in use, or not this machine's" : state.complaint);
+    const std::string wanted = fmt::format("http://{}:{}", host, port);
+    if (const int number = error_number_in(state.complaint); number != 0)
+      return tl::unexpected(bind_error("metrics.endpoint", wanted, number));
+    return fail(ErrorCode::kInvalidArgument, "metrics.endpoint: cannot bind {}: {}", wanted,
+                state.complaint.empty() ? "the library does not say why" : state.complaint);
   }
   state.listens = true;
   mg_server_port opened{};

@@ -1,5 +1,7 @@
 #include "actors/node/acceptance.hpp"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "actors/node/streams.hpp"
@@ -59,8 +61,9 @@ Result<void> has_room(std::size_t fresh, const ClientId& client, const Asker& as
                 "{} transfers are in flight, {} more were asked for, limits.transfers_in_flight "
                 "is {}",
                 ledger.in_flight(), fresh, rules.in_flight);
+  if (rules.client_in_flight == 0) return {};
   const std::size_t own = ledger.in_flight_of(client, asker.who);
-  if (rules.client_in_flight != 0 && own + fresh > rules.client_in_flight)
+  if (own + fresh > rules.client_in_flight)
     return fail(ErrorCode::kResourceExhausted,
                 "{} transfers of this client are in flight, {} more were asked for, "
                 "limits.client_transfers is {}",
@@ -82,7 +85,8 @@ Result<Accepted> accept(const TransferRequest& request, const ClientId& client, 
     return key.empty() ? std::vector<TransferId>{} : ledger.ids_of_key(key_of(client, key));
   };
   // All are checked before any is accepted. Those with a known key were accepted before.
-  std::vector<std::vector<Admitted>> admitted(request.transfers.size());
+  std::vector<Admitted> admitted;
+  std::vector<std::size_t> admitted_of(request.transfers.size());
   std::size_t fresh = 0;
   std::uint64_t passed_on = 0;
   for (std::size_t i = 0; i < request.transfers.size(); ++i) {
@@ -98,34 +102,43 @@ Result<Accepted> accept(const TransferRequest& request, const ClientId& client, 
     if (auto mine = owns(spec, asker, rules, regions); !mine) return tl::unexpected(mine.error());
     auto checked = admit(spec, rules.admission, regions, now);
     if (!checked) return tl::unexpected(checked.error());
-    fresh += checked->size();
-    admitted[i] = std::move(*checked);
+    fresh += admitted_of[i] = checked->size();
+    if (admitted.empty())
+      admitted = std::move(*checked);
+    else
+      std::ranges::move(*checked, std::back_inserter(admitted));
   }
   if (rules.draining && fresh > 0) return tl::unexpected(draining_error(rules.admission.node));
   if (auto room = has_room(fresh, client, asker, rules, ledger); !room)
     return tl::unexpected(room.error());
 
   Accepted accepted;
+  std::vector<TransferId>& ids = accepted.ids;
+  ids.reserve(fresh);
+  auto next = admitted.begin();
   for (std::size_t i = 0; i < request.transfers.size(); ++i) {
     const TransferSpec& spec = request.transfers[i];
-    std::vector<TransferId> ids = known(spec.key);
-    const bool is_known = !ids.empty();
-    for (Admitted& one : admitted[i]) {
-      if (is_known) break;  // the key stood in this very request already
-      one.id = ledger.add(client, (*one.local)->device_index, asker.who);
-      one.received = received;
-      one.accepted = now;
-      ids.push_back(one.id);
-      accepted.admitted.push_back(std::move(one));
+    const auto last = next + static_cast<std::ptrdiff_t>(admitted_of[i]);
+    // Before, or in this very request.
+    if (const auto first = known(spec.key); !first.empty()) {
+      ids.insert(ids.end(), first.begin(), first.end());
+      next = admitted.erase(next, last);
+      continue;
+    }
+    const auto own = static_cast<std::ptrdiff_t>(ids.size());
+    for (; next != last; ++next) {
+      next->id = ids.emplace_back(ledger.add(client, (*next->local)->device_index, asker.who));
+      next->received = received;
+      next->accepted = now;
       accepted.verify.push_back(spec.verify);
     }
-    if (!is_known && is_elsewhere(spec, rules)) {
+    if (is_elsewhere(spec, rules)) {
       ids.push_back(ledger.add(client, Ledger::kElsewhere, asker.who));
-      accepted.elsewhere.push_back(shadow_of(spec, ids.front(), asker, rules, received, now));
+      accepted.elsewhere.push_back(shadow_of(spec, ids.back(), asker, rules, received, now));
     }
-    if (!spec.key.empty() && !is_known) ledger.set_key(key_of(client, spec.key), ids);
-    accepted.ids.insert(accepted.ids.end(), ids.begin(), ids.end());
+    if (!spec.key.empty()) ledger.set_key(key_of(client, spec.key), {ids.begin() + own, ids.end()});
   }
+  accepted.admitted = std::move(admitted);
   return accepted;
 }
 

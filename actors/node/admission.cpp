@@ -78,7 +78,7 @@ Result<std::vector<Admitted>> admit(const TransferSpec& spec, const AdmissionRul
     if (!local) return tl::unexpected(local.error());
     if (auto fit = fits(**local, local_end, write ? "source" : "destination"); !fit)
       return tl::unexpected(fit.error());
-    Admitted one;
+    Admitted& one = admitted.emplace_back();
     one.node = target.node.empty() ? rules.node : target.node;
     one.remote_region = target.region;
     one.remote_epoch = target.epoch;
@@ -109,7 +109,6 @@ Result<std::vector<Admitted>> admit(const TransferSpec& spec, const AdmissionRul
     if (!spec.start_after.empty() || !spec.record_event.empty())
       if (auto opened = open_events(spec, rules, one); !opened)
         return tl::unexpected(opened.error());
-    admitted.push_back(std::move(one));
   }
   return admitted;
 }

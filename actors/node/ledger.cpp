@@ -5,7 +5,8 @@ namespace penstock {
 TransferId Ledger::add(ClientId client, std::size_t device, std::string who) {
   const TransferId id = next_id_++;
   ++in_flight_of_[owner_of(client, who)];
-  entries_.emplace(id, Entry{std::move(client), std::move(who), device, std::nullopt});
+  entries_.emplace_hint(entries_.end(), id,
+                        Entry{std::move(client), std::move(who), device, std::nullopt});
   ++in_flight_;
   ++totals_.accepted;
   return id;

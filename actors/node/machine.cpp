@@ -45,7 +45,9 @@ PollerOptions poller_options(const FabricSettings& fabric, const TimeoutSettings
   options.link_window_bytes = fabric.link_window_bytes;
   options.link_window_operations = fabric.link_window_operations;
   options.immediate_credits = fabric.immediate_credits;
-  options.spin = spin_of(fabric.spin, std::thread::hardware_concurrency());
+  const std::size_t cores = std::thread::hardware_concurrency();
+  options.spin = spin_of(fabric.spin, cores);
+  options.yields = has_few(cores);
   options.idle_tick = fabric.idle_tick;
   return options;
 }

@@ -289,7 +289,9 @@ Result<void> Service::State::open_gateway() {
   setup.descriptors = descriptors;
   setup.rings = settings.request.rings;
   setup.ring_bytes = settings.request.ring_bytes;
-  setup.ring_spin = spin_of(settings.request.ring_spin, std::thread::hardware_concurrency());
+  const std::size_t cores = std::thread::hardware_concurrency();
+  setup.ring_spin = spin_of(settings.request.ring_spin, cores);
+  setup.ring_yields = has_few(cores);
   const auto hold = door->hold();
   auto opened = Gateway::start(std::move(setup));
   if (!opened) return tl::unexpected(opened.error());

@@ -119,11 +119,10 @@ void Shadows::delegated(Entry entry, const Result<Answer>& answer, TimePoint now
   // Nobody knows whether it heard us: the deadlines decide, or membership does.
   if (unanswered(answer.error().code)) return;
   if (stopping) return end(entry, shadow.outcome, shadow.reason, Remote::kQuiet, now);
-  Error refused{answer.error().code,
-                fmt::format("node '{}' refused: {}", shadow.asked.on, answer.error().message)};
+  const Error& refused = answer.error();
   if (refused.code == ErrorCode::kDenied && port_.refused)
     port_.refused(shadow.asked.client, refused.message);
-  end(entry, Outcome::kFailed, std::move(refused), Remote::kQuiet, now);
+  end(entry, Outcome::kFailed, refused, Remote::kQuiet, now);
 }
 
 void Shadows::drop_request(Shadow& shadow) {

@@ -214,7 +214,8 @@ void Peer::receive_answer(std::uint64_t sequence, Answer answer, TimePoint now) 
                           fail(ErrorCode::kInternal, "node '{}' answered {} to {}: a bug there",
                                record_.node, name_of(answer), name_of(asked.question)));
   if (const auto* refused = std::get_if<Refused>(&answer))
-    return port_.answered(asked.token, tl::unexpected(refused->error));
+    return port_.answered(asked.token, fail(refused->error.code, "node '{}' refused: {}",
+                                            record_.node, refused->error.message));
   port_.answered(asked.token, std::move(answer));
 }
 

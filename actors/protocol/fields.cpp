@@ -14,12 +14,6 @@ std::string_view text_of(const msgpack::object& object) {
   return {object.via.str.ptr, object.via.str.size};
 }
 
-/// One of 64 bits: most keys of a map have one of their own.
-std::uint64_t bit_of(std::string_view key) {
-  const std::size_t first = key.empty() ? 0 : static_cast<unsigned char>(key.front());
-  return std::uint64_t{1} << ((first + 8 * key.size()) % 64);
-}
-
 std::string found_as(const msgpack::object& object) {
   switch (object.type) {
     case msgpack::type::NIL:
@@ -107,9 +101,10 @@ void Fields::open(const msgpack::object& object) {
     if (key.type != msgpack::type::STR)
       return refuse(ErrorCode::kInvalidArgument,
                     fmt::format("{}: keys are str, found {}", here(), found_as(key)));
-    const std::uint64_t bit = bit_of(text_of(key));
-    const bool may_be_there = (bits_ & bit) != 0;
-    bits_ |= bit;
+    tags_[i] = tag_of(text_of(key));
+    const std::uint64_t bit = std::uint64_t{1} << tags_[i];
+    const bool may_be_there = (tags_there_ & bit) != 0;
+    tags_there_ |= bit;
     for (std::size_t j = 0; may_be_there && j < i; ++j)
       if (text_of(pairs_[j].key) == text_of(key))
         return refuse(ErrorCode::kInvalidArgument,
@@ -137,26 +132,26 @@ void Fields::wrong_type(std::string_view key, std::string_view expected,
          fmt::format("{}: expected {}, found {}", place_.path_of(key), expected, found_as(found)));
 }
 
-const msgpack::object* Fields::find(std::string_view key, Presence presence) {
-  if (failed()) return nullptr;
-  if (known_count_ < kMaxKeys) known_[known_count_++] = key;
-  const bool may_be_there = (bits_ & bit_of(key)) != 0;
-  for (std::size_t i = 0; may_be_there && i < pairs_.size(); ++i) {
-    if (text_of(pairs_[i].key) != key) continue;
+const msgpack::object* Fields::look_up(std::string_view key) {
+  const std::uint8_t tag = tag_of(key);
+  for (std::size_t i = 0; i < pairs_.size(); ++i) {
+    if (tags_[i] != tag || text_of(pairs_[i].key) != key) continue;
     asked_for_[i] = true;
     return &pairs_[i].val;
   }
-  if (presence == Presence::kRequired && missing_.empty()) missing_ = key;
   return nullptr;
 }
 
 std::string Fields::known_keys() const {
-  return fmt::format("{}", fmt::join(known_.begin(), known_.begin() + known_count_, ", "));
+  std::vector<std::string_view> keys;
+  for (const Key& key : std::span(known_).first(known_count_))
+    keys.emplace_back(key.text, key.size);
+  return fmt::format("{}", fmt::join(keys, ", "));
 }
 
 void Fields::finish() {
   if (failed()) return;
-  for (std::size_t i = 0; i < pairs_.size(); ++i)
+  for (std::size_t i = 0; asked_for_.count() < pairs_.size() && i < pairs_.size(); ++i)
     if (!asked_for_[i])
       return refuse(ErrorCode::kInvalidArgument,
                     fmt::format("unknown key {} in {}; known are {}",
@@ -165,90 +160,77 @@ void Fields::finish() {
     refuse(ErrorCode::kInvalidArgument, fmt::format("{} is missing", place_.path_of(missing_)));
 }
 
-std::optional<std::uint64_t> Fields::unsigned_value(std::string_view key, Presence presence,
-                                                    std::uint64_t minimum, std::uint64_t maximum) {
-  const msgpack::object* found = find(key, presence);
-  if (!found) return std::nullopt;
-  if (found->type != msgpack::type::POSITIVE_INTEGER) {
-    wrong_type(key, "an unsigned integer", *found);
+template <class Number>
+void Fields::read_number(std::string_view key, const msgpack::object& found, Number& value,
+                         std::uint64_t minimum, std::uint64_t maximum) {
+  if (found.type != msgpack::type::POSITIVE_INTEGER)
+    return wrong_type(key, "an unsigned integer", found);
+  const std::uint64_t number = found.via.u64;
+  if (number < minimum || number > maximum)
+    return refuse(ErrorCode::kInvalidArgument,
+                  fmt::format("{}: expected {} to {}, found {}", place_.path_of(key), minimum,
+                              maximum, number));
+  value = static_cast<Number>(number);
+}
+template void Fields::read_number(std::string_view, const msgpack::object&, std::uint64_t&,
+                                  std::uint64_t, std::uint64_t);
+template void Fields::read_number(std::string_view, const msgpack::object&, std::uint32_t&,
+                                  std::uint64_t, std::uint64_t);
+
+void Fields::read_flag(std::string_view key, const msgpack::object& found, bool& value) {
+  if (found.type != msgpack::type::BOOLEAN) return wrong_type(key, "true or false", found);
+  value = found.via.boolean;
+}
+
+/// At most kMaxNameBytes.
+std::optional<std::string_view> Fields::text(std::string_view key, const msgpack::object& found) {
+  if (found.type != msgpack::type::STR) {
+    wrong_type(key, "a str", found);
     return std::nullopt;
   }
-  std::uint64_t value = found->via.u64;
-  if (value < minimum || value > maximum) {
-    refuse(ErrorCode::kInvalidArgument, fmt::format("{}: expected {} to {}, found {}",
-                                                    place_.path_of(key), minimum, maximum, value));
-    return std::nullopt;
-  }
-  return value;
-}
-
-void Fields::u64(std::string_view key, std::uint64_t& value, Presence presence,
-                 std::uint64_t minimum, std::uint64_t maximum) {
-  if (auto found = unsigned_value(key, presence, minimum, maximum)) value = *found;
-}
-
-void Fields::u32(std::string_view key, std::uint32_t& value, Presence presence,
-                 std::uint32_t minimum, std::uint32_t maximum) {
-  if (auto found = unsigned_value(key, presence, minimum, maximum))
-    value = static_cast<std::uint32_t>(*found);
-}
-
-void Fields::flag(std::string_view key, bool& value) {
-  const msgpack::object* found = find(key, Presence::kOptional);
-  if (!found) return;
-  if (found->type != msgpack::type::BOOLEAN) return wrong_type(key, "true or false", *found);
-  value = found->via.boolean;
-}
-
-std::optional<std::string_view> Fields::text(std::string_view key, Presence presence,
-                                             std::size_t maximum) {
-  const msgpack::object* found = find(key, presence);
-  if (!found) return std::nullopt;
-  if (found->type != msgpack::type::STR) {
-    wrong_type(key, "a str", *found);
-    return std::nullopt;
-  }
-  if (found->via.str.size > maximum) {
+  if (found.via.str.size > kMaxNameBytes) {
     refuse(ErrorCode::kInvalidArgument,
-           fmt::format("{}: expected at most {} bytes, found {}", place_.path_of(key), maximum,
-                       found->via.str.size));
+           fmt::format("{}: expected at most {} bytes, found {}", place_.path_of(key),
+                       kMaxNameBytes, found.via.str.size));
     return std::nullopt;
   }
-  return text_of(*found);
+  return text_of(found);
 }
 
-void Fields::name(std::string_view key, std::string& value, Presence presence) {
-  auto found = text(key, presence, kMaxNameBytes);
-  if (!found) return;
-  if (found->empty() && presence == Presence::kRequired)
+void Fields::read_name(std::string_view key, const msgpack::object& found, std::string& value,
+                       Presence presence) {
+  const auto name = text(key, found);
+  if (!name) return;
+  if (name->empty() && presence == Presence::kRequired)
     return refuse(ErrorCode::kInvalidArgument,
                   fmt::format("{}: expected a name, found ''", place_.path_of(key)));
-  if (!std::all_of(found->begin(), found->end(), name_character))
+  if (!std::all_of(name->begin(), name->end(), name_character))
     return refuse(ErrorCode::kInvalidArgument,
                   fmt::format("{}: a name is made of A-Z a-z 0-9 . _ / -, found {}",
-                              place_.path_of(key), quoted(*found)));
-  value = *found;
+                              place_.path_of(key), quoted(*name)));
+  value = *name;
 }
 
 void Fields::words(std::string_view key, std::string& value) {
-  auto found = text(key, Presence::kOptional, kMaxNameBytes);
-  if (!found) return;
-  if (!std::all_of(found->begin(), found->end(), printable))
-    return refuse(ErrorCode::kInvalidArgument, fmt::format("{}: expected printable ASCII, found {}",
-                                                           place_.path_of(key), quoted(*found)));
-  value = *found;
-}
-
-void Fields::bytes(std::string_view key, std::string& value, std::size_t maximum) {
   const msgpack::object* found = find(key, Presence::kOptional);
   if (!found) return;
+  const auto words = text(key, *found);
+  if (!words) return;
+  if (!std::all_of(words->begin(), words->end(), printable))
+    return refuse(ErrorCode::kInvalidArgument, fmt::format("{}: expected printable ASCII, found {}",
+                                                           place_.path_of(key), quoted(*words)));
+  value = *words;
+}
+
+void Fields::read_bytes(std::string_view key, const msgpack::object& found, std::string& value,
+                        std::size_t maximum) {
   std::string_view content;
-  if (found->type == msgpack::type::STR)
-    content = text_of(*found);
-  else if (found->type == msgpack::type::BIN)
-    content = {found->via.bin.ptr, found->via.bin.size};
+  if (found.type == msgpack::type::STR)
+    content = text_of(found);
+  else if (found.type == msgpack::type::BIN)
+    content = {found.via.bin.ptr, found.via.bin.size};
   else
-    return wrong_type(key, "a BIN or a str", *found);
+    return wrong_type(key, "a BIN or a str", found);
   if (content.size() > maximum)
     return refuse(ErrorCode::kInvalidArgument,
                   fmt::format("{}: expected at most {} bytes, found {}", place_.path_of(key),
@@ -256,16 +238,15 @@ void Fields::bytes(std::string_view key, std::string& value, std::size_t maximum
   value = content;
 }
 
-std::optional<std::size_t> Fields::choice(std::string_view key,
-                                          std::span<const std::string_view> choices,
-                                          Presence presence) {
-  auto found = text(key, presence, kMaxNameBytes);
-  if (!found) return std::nullopt;
-  auto place = std::find(choices.begin(), choices.end(), *found);
+std::optional<std::size_t> Fields::place_in(std::span<const std::string_view> choices,
+                                            std::string_view key, const msgpack::object& found) {
+  const auto choice = text(key, found);
+  if (!choice) return std::nullopt;
+  const auto place = std::find(choices.begin(), choices.end(), *choice);
   if (place != choices.end()) return static_cast<std::size_t>(place - choices.begin());
   refuse(ErrorCode::kInvalidArgument,
          fmt::format("{}: expected one of {}, found {}", place_.path_of(key),
-                     fmt::join(choices, ", "), quoted(*found)));
+                     fmt::join(choices, ", "), quoted(*choice)));
   return std::nullopt;
 }
 

@@ -51,19 +51,32 @@ class Fields {
   // -- readers: leave `value` alone when the key is absent or anything failed --------------------
 
   void u64(std::string_view key, std::uint64_t& value, Presence presence, std::uint64_t minimum = 0,
-           std::uint64_t maximum = UINT64_MAX);
+           std::uint64_t maximum = UINT64_MAX) {
+    if (const auto* found = find(key, presence)) read_number(key, *found, value, minimum, maximum);
+  }
   void u32(std::string_view key, std::uint32_t& value, Presence presence, std::uint32_t minimum = 0,
-           std::uint32_t maximum = UINT32_MAX);
-  void flag(std::string_view key, bool& value);
+           std::uint32_t maximum = UINT32_MAX) {
+    if (const auto* found = find(key, presence)) read_number(key, *found, value, minimum, maximum);
+  }
+  void flag(std::string_view key, bool& value) {
+    if (const auto* found = find(key, Presence::kOptional)) read_flag(key, *found, value);
+  }
   /// A name of [A-Za-z0-9._/-], at most kMaxNameBytes; empty only where it is optional.
-  void name(std::string_view key, std::string& value, Presence presence);
+  void name(std::string_view key, std::string& value, Presence presence) {
+    if (const auto* found = find(key, presence)) read_name(key, *found, value, presence);
+  }
   /// Printable ASCII, at most kMaxNameBytes.
   void words(std::string_view key, std::string& value);
   /// BIN or str, any bytes.
-  void bytes(std::string_view key, std::string& value, std::size_t maximum);
+  void bytes(std::string_view key, std::string& value, std::size_t maximum) {
+    if (const auto* found = find(key, Presence::kOptional)) read_bytes(key, *found, value, maximum);
+  }
   /// One of `choices`; returns its place in them.
   std::optional<std::size_t> choice(std::string_view key, std::span<const std::string_view> choices,
-                                    Presence presence);
+                                    Presence presence) {
+    const auto* found = find(key, presence);
+    return found ? place_in(choices, key, *found) : std::nullopt;
+  }
   void choices_list(std::string_view key, std::span<const std::string_view> choices,
                     std::vector<std::string>& values);
   /// A BIN of little-endian T, referred to in place.
@@ -112,12 +125,33 @@ class Fields {
   void refuse(ErrorCode code, std::string message);
 
  private:
-  const msgpack::object* find(std::string_view key, Presence presence);
+  /// Here, since most keys of most maps are asked for in vain.
+  const msgpack::object* find(std::string_view key, Presence presence) {
+    if (failed()) return nullptr;
+    if (known_count_ < kMaxKeys) known_[known_count_++] = {key.data(), key.size()};
+    if ((tags_there_ >> tag_of(key) & 1) != 0)
+      if (const auto* found = look_up(key)) return found;
+    if (presence == Presence::kRequired && missing_.empty()) missing_ = key;
+    return nullptr;
+  }
+  const msgpack::object* look_up(std::string_view key);
+  /// One of 64: most keys of a map have one of their own.
+  static std::uint8_t tag_of(std::string_view key) {
+    const std::size_t first = key.empty() ? 0 : static_cast<unsigned char>(key.front());
+    return static_cast<std::uint8_t>((first + 8 * key.size()) % 64);
+  }
   void wrong_type(std::string_view key, std::string_view expected, const msgpack::object& found);
-  std::optional<std::uint64_t> unsigned_value(std::string_view key, Presence presence,
-                                              std::uint64_t minimum, std::uint64_t maximum);
-  std::optional<std::string_view> text(std::string_view key, Presence presence,
-                                       std::size_t maximum);
+  template <class Number>
+  void read_number(std::string_view key, const msgpack::object& found, Number& value,
+                   std::uint64_t minimum, std::uint64_t maximum);
+  void read_flag(std::string_view key, const msgpack::object& found, bool& value);
+  void read_name(std::string_view key, const msgpack::object& found, std::string& value,
+                 Presence presence);
+  void read_bytes(std::string_view key, const msgpack::object& found, std::string& value,
+                  std::size_t maximum);
+  std::optional<std::size_t> place_in(std::span<const std::string_view> choices,
+                                      std::string_view key, const msgpack::object& found);
+  std::optional<std::string_view> text(std::string_view key, const msgpack::object& found);
   std::optional<std::span<const std::byte>> blob_of(std::string_view key, Presence presence,
                                                     std::size_t element_bytes,
                                                     std::string_view element);
@@ -131,13 +165,19 @@ class Fields {
   std::string known_keys() const;
 
   static constexpr std::size_t kMaxKeys = 24;
+  /// A text that is not cleared before it is there, as all of them would be for each map.
+  struct Key {
+    const char* text;
+    std::size_t size;
+  };
 
   const Place& place_;
   Decoding& decoding_;
   std::span<const msgpack::object_kv> pairs_;
-  std::uint64_t bits_ = 0;                          // of the keys that are there
-  std::bitset<kMaxKeys> asked_for_;                 // of the pairs
-  std::array<std::string_view, kMaxKeys> known_{};  // each asked for once
+  std::array<std::uint8_t, kMaxKeys> tags_;  // of the pairs' keys
+  std::uint64_t tags_there_ = 0;             // a bit for each
+  std::bitset<kMaxKeys> asked_for_;          // of the pairs
+  std::array<Key, kMaxKeys> known_;          // each asked for once
   std::size_t known_count_ = 0;
   std::string_view missing_;
 };

@@ -2,12 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <msgpack.hpp>
 #include <new>
 
 #include "actors/protocol/operations.hpp"
-#include "actors/protocol/scan.hpp"
+#include "actors/protocol/unpack.hpp"
 
 namespace penstock {
 namespace {
@@ -187,52 +188,27 @@ static_assert(kOperations.size() == std::variant_size_v<RequestBody>);
 /// The place of the request's "op" in kOperations. Looked at before anything else is asked for, so
 /// that the list of known operations is the error and not the operation's missing keys.
 const Operation* operation_of(Fields& fields) {
-  std::array<std::string_view, kOperations.size()> names;
-  for (std::size_t i = 0; i < names.size(); ++i) names[i] = kOperations[i].name;
-  auto place = fields.choice("op", names, kRequired);
+  static constexpr auto kNames = [] {
+    std::array<std::string_view, kOperations.size()> names;
+    std::ranges::transform(kOperations, names.begin(), &Operation::name);
+    return names;
+  }();
+  auto place = fields.choice("op", kNames, kRequired);
   return place ? &kOperations[*place] : nullptr;
 }
 
-RequestBody decode_body(Fields& fields, std::uint64_t& id) {
+void decode_fields(Fields& fields, Request& request) {
   std::uint32_t version = kProtocolVersion;
   fields.u32("v", version, kRequired);
   if (version != kProtocolVersion)
     fields.refuse(ErrorCode::kUnsupported,
                   fmt::format("v: the request speaks protocol version {}, this service speaks {}",
                               version, kProtocolVersion));
-  fields.u64("id", id, kRequired);
+  fields.u64("id", request.id, kRequired);
   const Operation* operation = operation_of(fields);
-  if (!operation) {
-    fields.refuse(ErrorCode::kInvalidArgument, "op is missing");
-    return {};
-  }
-  RequestBody body = operation->decode(fields);
+  if (!operation) return fields.refuse(ErrorCode::kInvalidArgument, "op is missing");
+  request.body = operation->decode(fields);
   fields.finish();
-  return body;
-}
-
-tl::expected<Request, BadRequest> unpack_request(std::span<const std::byte> message,
-                                                 std::shared_ptr<const void> owner,
-                                                 std::uint64_t id) {
-  // The scan has bounded depth and element count already; these are a second fence.
-  msgpack::unpack_limit limit(kMaxElements, kMaxElements, message.size(), message.size(), 0,
-                              kMaxDepth);
-  auto in_place = [](msgpack::type::object_type, std::size_t, void*) { return true; };
-  // A zone of its own would cost each message a page of memory, taken and given back.
-  thread_local msgpack::zone zone;
-  struct Emptied {
-    ~Emptied() { zone.clear(); }
-  } emptied;
-  const msgpack::object top_map =
-      msgpack::unpack(zone, reinterpret_cast<const char*>(message.data()), message.size(), in_place,
-                      nullptr, limit);
-  Decoding decoding{std::move(owner), std::nullopt};
-  Place top;
-  Request request;
-  Fields fields(top_map, top, decoding);
-  request.body = decode_body(fields, request.id);
-  if (decoding.error) return tl::unexpected(BadRequest{id, std::move(*decoding.error)});
-  return request;
 }
 
 }  // namespace
@@ -245,10 +221,21 @@ tl::expected<Request, BadRequest> decode_request(std::span<const std::byte> mess
                                                  std::shared_ptr<const void> owner) {
   std::uint64_t id = 0;
   try {
-    Scan scan = scan_message(message);
-    id = scan.id;
-    if (scan.error) return tl::unexpected(BadRequest{id, std::move(*scan.error)});
-    return unpack_request(message, std::move(owner), id);
+    // A zone of its own would cost each message a page of memory, taken and given back.
+    thread_local msgpack::zone zone;
+    struct Emptied {
+      ~Emptied() { zone.clear(); }
+    } emptied;
+    Unpacked unpacked = unpack_message(message, zone);
+    id = unpacked.id;
+    if (unpacked.error) return tl::unexpected(BadRequest{id, std::move(*unpacked.error)});
+    Decoding decoding{std::move(owner), std::nullopt};
+    const Place top;
+    tl::expected<Request, BadRequest> request;
+    Fields fields(unpacked.value, top, decoding);
+    decode_fields(fields, *request);
+    if (decoding.error) request = tl::unexpected(BadRequest{id, std::move(*decoding.error)});
+    return request;
   } catch (const std::bad_alloc&) {
     // Short enough to need no allocation.
     return tl::unexpected(BadRequest{id, Error{ErrorCode::kResourceExhausted, "out of memory"}});

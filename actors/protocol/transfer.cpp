@@ -15,10 +15,8 @@ constexpr std::array<std::string_view, 3> kPacking = {"auto", "always", "never"}
 constexpr std::array<std::string_view, 3> kLayouts = {"ranges", "pages", "strided"};
 constexpr std::uint32_t kMaxWeight = 1000;
 
-Layout decode_ranges(Fields& fields) {
-  Ranges ranges;
+void decode_ranges(Fields& fields, Ranges& ranges) {
   fields.list("ranges", ranges.ranges, kRequired, "(source, destination, length) u64 triples");
-  return ranges;
 }
 
 void decode_page_lists(Fields& fields, Pages& pages) {
@@ -27,19 +25,16 @@ void decode_page_lists(Fields& fields, Pages& pages) {
   fields.base_pairs("bases", pages.bases);
 }
 
-Layout decode_pages(Fields& fields) {
-  Pages pages;
+void decode_pages(Fields& fields, Pages& pages) {
   fields.u64("page_bytes", pages.row_bytes, kRequired, 1);
   pages.source_pitch = pages.destination_pitch = pages.row_bytes;
   pages.source_stride = pages.destination_stride = pages.row_bytes;
   fields.u64("source_stride", pages.source_stride, kOptional);
   fields.u64("destination_stride", pages.destination_stride, kOptional);
   decode_page_lists(fields, pages);
-  return pages;
 }
 
-Layout decode_strided(Fields& fields) {
-  Pages pages;
+void decode_strided(Fields& fields, Pages& pages) {
   fields.u64("row_bytes", pages.row_bytes, kRequired, 1);
   fields.u32("rows", pages.rows, kRequired, 1);
   fields.u64("source_pitch", pages.source_pitch, kRequired);
@@ -47,23 +42,21 @@ Layout decode_strided(Fields& fields) {
   fields.u64("source_stride", pages.source_stride, kRequired);
   fields.u64("destination_stride", pages.destination_stride, kRequired);
   decode_page_lists(fields, pages);
-  return pages;
 }
 
-Layout decode_layout(Fields& fields) {
+void decode_layout(Fields& fields, Layout& layout) {
   auto kind = fields.choice("kind", kLayouts, kRequired);
-  if (!kind) {
-    fields.refuse(ErrorCode::kInvalidArgument,
-                  fmt::format("a layout needs its kind: one of {}", fmt::join(kLayouts, ", ")));
-    return {};
-  }
+  if (!kind)
+    return fields.refuse(
+        ErrorCode::kInvalidArgument,
+        fmt::format("a layout needs its kind: one of {}", fmt::join(kLayouts, ", ")));
   switch (*kind) {
     case 0:
-      return decode_ranges(fields);
+      return decode_ranges(fields, layout.emplace<Ranges>());
     case 1:
-      return decode_pages(fields);
+      return decode_pages(fields, layout.emplace<Pages>());
     default:
-      return decode_strided(fields);
+      return decode_strided(fields, layout.emplace<Pages>());
   }
 }
 
@@ -75,12 +68,10 @@ void decode_event(Fields& fields, std::string_view key, std::string& handle) {
                               kIpcHandleBytes, handle.size()));
 }
 
-TransferTarget decode_target(Fields& fields) {
-  TransferTarget target;
+void decode_target(Fields& fields, TransferTarget& target) {
   fields.name("node", target.node, kOptional);
   fields.name("region", target.region, kRequired);
   fields.u64("epoch", target.epoch, kOptional);
-  return target;
 }
 
 /// What transfers and streams have in common.
@@ -128,16 +119,14 @@ void decode_executor(Fields& fields, TransferSpec& spec) {
   spec.to_pass_on = packed_for_executor(fields);
 }
 
-TransferSpec decode_spec(Fields& fields) {
-  TransferSpec spec;
+void decode_spec(Fields& fields, TransferSpec& spec) {
   decode_terms(fields, spec);
   fields.maps("targets", kMaxTargets,
-              [&](Fields& target) { spec.targets.push_back(decode_target(target)); });
-  fields.map("layout", [&](Fields& layout) { spec.layout = decode_layout(layout); });
+              [&](Fields& target) { decode_target(target, spec.targets.emplace_back()); });
+  fields.map("layout", [&](Fields& layout) { decode_layout(layout, spec.layout); });
   decode_event(fields, "start_after", spec.start_after);
   decode_event(fields, "record_event", spec.record_event);
   decode_executor(fields, spec);
-  return spec;
 }
 
 }  // namespace
@@ -145,14 +134,15 @@ TransferSpec decode_spec(Fields& fields) {
 RequestBody decode_transfer(Fields& fields) {
   TransferRequest request;
   std::size_t targets = 0;
-  fields.maps("transfers", kMaxTransfersPerRequest, [&](Fields& spec) {
-    request.transfers.push_back(decode_spec(spec));
-    targets += request.transfers.back().targets.size();
+  fields.maps("transfers", kMaxTransfersPerRequest, [&](Fields& transfer) {
+    TransferSpec& spec = request.transfers.emplace_back();
+    decode_spec(transfer, spec);
+    targets += spec.targets.size();
     if (targets > kMaxTransfersPerRequest)
-      spec.refuse(ErrorCode::kInvalidArgument,
-                  fmt::format("transfers: each target is a transfer, and one request may ask for "
-                              "{}; split it",
-                              kMaxTransfersPerRequest));
+      transfer.refuse(ErrorCode::kInvalidArgument,
+                      fmt::format("transfers: each target is a transfer, and one request may ask "
+                                  "for {}; split it",
+                                  kMaxTransfersPerRequest));
   });
   return request;
 }
@@ -161,7 +151,7 @@ RequestBody decode_stream(Fields& fields) {
   StreamRequest request;
   decode_terms(fields, request.terms);
   fields.map("target",
-             [&](Fields& target) { request.terms.targets.push_back(decode_target(target)); });
+             [&](Fields& target) { decode_target(target, request.terms.targets.emplace_back()); });
   return request;
 }
 
@@ -169,7 +159,7 @@ RequestBody decode_append(Fields& fields) {
   AppendRequest request;
   fields.u64("stream", request.stream, kRequired);
   fields.u32("part", request.part, kRequired);
-  fields.map("layout", [&](Fields& layout) { request.layout = decode_layout(layout); });
+  fields.map("layout", [&](Fields& layout) { decode_layout(layout, request.layout); });
   fields.bytes("notify", request.notify, kMaxNotifyBytes);
   decode_event(fields, "start_after", request.start_after);
   decode_event(fields, "record_event", request.record_event);

@@ -334,16 +334,18 @@ std::vector<std::string> setting_keys() {
   return keys;
 }
 
+bool has_few(std::size_t cores) { return cores < 8; }
+
 std::size_t caf_threads(const CafSettings& settings, std::size_t cores) {
   return settings.threads > 0 ? settings.threads : std::clamp<std::size_t>(cores / 8, 1, 8);
 }
 
 std::chrono::microseconds caf_spin(const CafSettings& settings, std::size_t cores) {
-  return settings.spin.value_or(std::chrono::microseconds(cores >= 8 ? 50 : 0));
+  return settings.spin.value_or(std::chrono::microseconds(has_few(cores) ? 0 : 50));
 }
 
 std::chrono::microseconds spin_of(std::optional<std::chrono::microseconds> set, std::size_t cores) {
-  return set.value_or(std::chrono::microseconds(cores >= 8 ? 500 : 50));
+  return set.value_or(std::chrono::microseconds(has_few(cores) ? 50 : 500));
 }
 
 }  // namespace penstock

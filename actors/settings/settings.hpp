@@ -199,14 +199,17 @@ Result<Settings> load_settings(const std::filesystem::path& file,
 /// Every key there is, as "section.key".
 std::vector<std::string> setting_keys();
 
+/// Fewer hardware threads than a node has threads of its own: whoever waits awake keeps others from
+/// what it waits for.
+bool has_few(std::size_t cores);
 /// CAF workers to start on a machine with `cores` hardware threads: as set, else 1 to 8.
 std::size_t caf_threads(const CafSettings& settings, std::size_t cores);
 /// How long a worker without work looks for it before it sleeps, on such a machine: as set, else
-/// 50 us where there are 8 hardware threads or more, and not at all where a core is missed.
+/// 50 us, and not at all where there are few.
 std::chrono::microseconds caf_spin(const CafSettings& settings, std::size_t cores);
 /// How long a poller, or the gateway for rings, stays awake behind what it had to do last, on such
-/// a machine: as set, else 500 us where there are 8 hardware threads or more, which is longer than
-/// a small transfer takes, and 50 us where others want the core.
+/// a machine: as set, else 500 us, which is longer than a small transfer takes, and 50 us where
+/// there are few.
 std::chrono::microseconds spin_of(std::optional<std::chrono::microseconds> set, std::size_t cores);
 
 }  // namespace penstock

@@ -18,6 +18,7 @@ client::Client Globals::connect() const {
     return client::Client(client::Options{
         .endpoint = endpoint,
         .client = "penstock " PENSTOCK_VERSION,
+        .identity = identity,
         .timeout_ms = timeout_ms(),
         .lease_ms = 0,  // what a command makes is to stay when the command has ended
         .key_file = key_file,

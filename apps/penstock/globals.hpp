@@ -30,6 +30,7 @@ struct Globals {
   std::string endpoint = "tcp://127.0.0.1:7411";
   std::string key_file;    // "": as the environment says
   std::string server_key;  // a key, or the file of one
+  std::string identity;    // of the client, for the commands that have the option; "": a random one
   bool json = false;
   double timeout_s = 5;
 

@@ -2,8 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
+#include <map>
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "apps/penstock/globals.hpp"
 #include "client/workload/measurement.hpp"
@@ -17,6 +22,7 @@ constexpr std::uint64_t kBytes = 4096;
 constexpr std::uint64_t kPages = 64;
 constexpr std::uint32_t kSpinUs = 5000;
 constexpr std::size_t kTogether = 32;  // asked for before their ends are waited for
+constexpr std::size_t kTraced = 500;
 constexpr const char* kRegion = "submit";
 constexpr auto kRingPatience = std::chrono::seconds(5);
 
@@ -67,6 +73,23 @@ void check(const client::TransferResult& result) {
     throw Exit(ExitCode::kFailed, "a small transfer ended as " + result.error_message);
 }
 
+/// Of the newest of them, of which the service still has traces.
+std::vector<std::pair<std::string, double>> stages_of(client::Client& client,
+                                                      const std::vector<std::uint64_t>& ids) {
+  std::vector<std::string> order;
+  std::map<std::string, std::vector<double>> took_us;
+  for (std::size_t i = ids.size() - std::min(ids.size(), kTraced); i < ids.size(); ++i)
+    for (const auto& stage : client.trace(ids[i]).stages) {
+      auto& all = took_us[stage.name];
+      if (all.empty()) order.push_back(stage.name);
+      all.push_back(static_cast<double>(stage.took_ns) / 1000);
+    }
+  std::vector<std::pair<std::string, double>> stages;
+  for (const std::string& name : order)
+    stages.emplace_back(name, workload::latency_of(std::move(took_us[name])).p50);
+  return stages;
+}
+
 SubmitRow row(const LocalCluster& cluster, const std::string& endpoint, const Way& way,
               std::size_t rounds) {
   client::Client client(
@@ -87,6 +110,7 @@ SubmitRow row(const LocalCluster& cluster, const std::string& endpoint, const Wa
   for (const auto& result : client::wait_all(transfers)) check(result);
   std::vector<double> alone;
   std::vector<double> done;
+  std::vector<std::uint64_t> ids;
   for (std::size_t i = 0; i < warm_up + rounds; ++i) {
     const auto start = Clock::now();
     const auto transfer = asker.ask();
@@ -95,9 +119,11 @@ SubmitRow row(const LocalCluster& cluster, const std::string& endpoint, const Wa
     if (i < warm_up) continue;
     done.push_back(us_since(start));
     alone.push_back(accepted_us);
+    ids.push_back(transfer.id());
   }
   return {way.name, workload::latency_of(std::move(accepted)),
-          workload::latency_of(std::move(alone)), workload::latency_of(std::move(done))};
+          workload::latency_of(std::move(alone)), workload::latency_of(std::move(done)),
+          stages_of(client, ids)};
 }
 
 }  // namespace
@@ -117,20 +143,26 @@ SubmitReport bench_submit(LocalCluster& cluster, std::size_t rounds) {
 void print_submit(const SubmitReport& report) {
   if (report.empty()) return;
   fmt::print("\nan urgent 4 KiB transfer by one client, us:\n");
-  for (const SubmitRow& row : report)
+  for (const SubmitRow& row : report) {
     fmt::print(
         "  {:<12} accepted p50 {:.1f}, p99 {:.1f} (alone p50 {:.1f}); done p50 {:.0f}, p99 "
         "{:.0f}\n",
         row.way, row.accepted.p50, row.accepted.p99, row.accepted_alone.p50, row.done.p50,
         row.done.p99);
+    fmt::print("  {:<12} of it in the service:", "");
+    for (const auto& [stage, us] : row.stages) fmt::print(" {} {:.1f}", stage, us);
+    fmt::print("\n");
+  }
 }
 
 nlohmann::json to_json(const SubmitReport& report) {
   nlohmann::json json = nlohmann::json::object();
-  for (const SubmitRow& row : report)
+  for (const SubmitRow& row : report) {
     json[row.way] = {{"accepted", workload::to_json_us(row.accepted)},
                      {"accepted_alone", workload::to_json_us(row.accepted_alone)},
                      {"done", workload::to_json_us(row.done)}};
+    for (const auto& [stage, us] : row.stages) json[row.way]["stages_p50_us"][stage] = us;
+  }
   return json;
 }
 

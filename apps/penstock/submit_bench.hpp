@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "apps/penstock/local_cluster.hpp"
@@ -17,6 +18,8 @@ struct SubmitRow {
   workload::Latency accepted;        // to the id, one request behind the other
   workload::Latency accepted_alone;  // to the id, when nothing was asked for a while
   workload::Latency done;            // to the end, of the same
+  /// Where the service spent it: the middle one of each stage, in their order.
+  std::vector<std::pair<std::string, double>> stages;
 };
 using SubmitReport = std::vector<SubmitRow>;
 

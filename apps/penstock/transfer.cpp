@@ -27,6 +27,7 @@ A page list is 0-9,12,40-31 or a file of such; sizes are 4096, 64K, 1.5G.
 Examples:
   penstock transfer cache --to node-b:cache --pages 0-99 --to-pages 200-299 --page-bytes 64K
   penstock transfer cache --to node-b:cache --ranges pieces.txt --deadline 10
+  penstock transfer cache --to b:cache --pages 7 --page-bytes 1M --identity job-7 --key step-3
   penstock transfer cache --to b:cache --to c:cache --pages 7 --page-bytes 1M --notify ready
   penstock transfer cache --to b:cache --pages 0-7 --row-bytes 4K --rows 16 \
       --source-pitch 16K --destination-pitch 4K --bases 0:0,1G:256M)";
@@ -170,7 +171,19 @@ void add_transfer(CLI::App& app, Globals& globals) {
   transfer->add_option("--deadline", arguments.deadline_s, "Seconds; default: the service's");
   transfer->add_option("--weight", arguments.weight, "1 to 1000: share among its peers' transfers")
       ->check(CLI::Range(1, 1000));
-  transfer->add_option("--key", arguments.key, "Idempotency key: asked again, it is the same one");
+  auto* identity =
+      transfer
+          ->add_option("--identity", globals.identity,
+                       "Name of the client that asks, of one command at a time; default: random")
+          ->check(
+              [](const std::string& name) {
+                return name.empty() ? "an empty name" : std::string();
+              },
+              "");
+  transfer
+      ->add_option("--key", arguments.key,
+                   "Idempotency key: asked again by the same --identity, it is the same transfer")
+      ->needs(identity);
   transfer->add_option(
       "--notify", arguments.notify,
       "Up to 1 KiB for the destination's subscribers, when the last byte is there");

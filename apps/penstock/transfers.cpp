@@ -1,4 +1,6 @@
 // penstock transfers, penstock cancel
+#include <fmt/format.h>
+
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -50,8 +52,17 @@ void list(const Globals& globals, const TransfersArguments& arguments) {
 
 void cancel(const Globals& globals, const TransfersArguments& arguments) {
   auto client = globals.connect();
-  client.cancel(arguments.ids);
-  if (globals.json) print_json("{}");
+  auto reply = client.call("cancel", nlohmann::json{{"ids", arguments.ids}}.dump());
+  auto unknown = nlohmann::json::parse(reply).at("unknown").get<std::vector<std::uint64_t>>();
+  if (globals.json) print_json(nlohmann::json{{"unknown", unknown}}.dump());
+  if (unknown.empty()) return;
+  throw Exit(
+      ExitCode::kFailed,
+      fmt::format("NOT_FOUND: the service knows no transfer {}: mistyped, another node's, or "
+                  "ended longer ago than request.results_kept_s; 'penstock transfers' lists "
+                  "those it knows{}",
+                  fmt::join(unknown, ", "),
+                  unknown.size() < arguments.ids.size() ? "; the others are stopped" : ""));
 }
 
 }  // namespace

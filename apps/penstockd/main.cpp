@@ -97,8 +97,9 @@ int run(const penstock::Settings& settings) {
   std::fflush(stdout);
   const Ending ending = wait_for_the_end(signals, **service);
   const auto deadline = ending.deadline.count() > 0 ? ending.deadline : settings.timeouts.drain;
-  spdlog::info("{} {}: draining for at most {} ms",
-               ending.requested ? "request, by signal" : "signal", ending.signal, deadline.count());
+  spdlog::info("{}: draining for at most {} ms",
+               ending.requested ? "asked to drain" : fmt::format("signal {}", ending.signal),
+               deadline.count());
   // Whoever asked for a drain may send SIGTERM too, as Kubernetes does: that is one, not the
   // second.
   watch_the_end(signals, deadline + kExitAfterDrain, ending.requested ? 2 : 1);

@@ -173,12 +173,15 @@ void show_transfers(Frame& frame, const json& transfers) {
     const double seconds = number(transfer, "elapsed_us") / 1e6;
     const std::string state = word(transfer, "state");
     const std::string arrow = word(transfer, "direction") == "read" ? "<-" : "->";
-    const double share = total > 0 ? bytes / total : state == "done";
-    frame.line(fmt::format("{:<20} {:<11} {:<6} {:<28} {} {:>3.0f} % {:>11}",
+    // Of what ended otherwise it is not known how much it was to be.
+    const bool is_known = under_way || state == "done";
+    const double share = !is_known ? 0 : total > 0 ? bytes / total : 1;
+    frame.line(fmt::format("{:<20} {:<11} {:<6} {:<28} {} {:>5} {:>11}",
                            get<std::uint64_t>(transfer, "id", 0), state, word(transfer, "lane"),
                            clean(word(transfer, "region") + " " + arrow + " " +
                                  word(transfer, "node") + ":" + word(transfer, "remote_region")),
-                           bar(share), share * 100, rate(seconds > 0 ? bytes / seconds : 0)),
+                           bar(share), is_known ? fmt::format("{:.0f} %", share * 100) : "",
+                           rate(seconds > 0 ? bytes / seconds : 0)),
                under_way         ? ""
                : state == "done" ? kGreen
                                  : kRed);

@@ -29,6 +29,13 @@ void check_one_target(const TransferSpec& spec) {
                                       "; give a vector of specs to scatter");
 }
 
+std::vector<Transfer> submit_all(const std::shared_ptr<Core>& core,
+                                 std::span<const TransferSpec> specs) {
+  std::vector<Transfer> transfers;
+  for (auto& state : core->submit(specs)) transfers.emplace_back(std::move(state), core);
+  return transfers;
+}
+
 /// The region that the service has just made: its description is in the reply.
 Region made_region(const std::shared_ptr<Core>& core, const Json& reply, const std::string& name,
                    MapMemory map, const std::string& operation, Json fields) {
@@ -181,14 +188,12 @@ std::vector<std::uint64_t> Client::digest(const std::string& region, std::uint64
 // ---- transfers ----
 
 std::vector<Transfer> Client::submit(const std::vector<TransferSpec>& specs) {
-  std::vector<Transfer> transfers;
-  for (auto& state : core_->submit(specs)) transfers.emplace_back(std::move(state), core_);
-  return transfers;
+  return submit_all(core_, specs);
 }
 
 Transfer Client::submit(const TransferSpec& spec) {
   check_one_target(spec);
-  return submit(std::vector{spec}).front();
+  return std::move(submit_all(core_, {&spec, 1}).front());
 }
 
 std::vector<Transfer> Client::transfer(const std::vector<TransferSpec>& specs) {
@@ -200,7 +205,10 @@ std::vector<Transfer> Client::transfer(const std::vector<TransferSpec>& specs) {
 
 Transfer Client::transfer(const TransferSpec& spec) {
   check_one_target(spec);
-  return transfer(std::vector{spec}).front();
+  core_->refuse_on_own_thread("transfer");
+  Transfer transfer = submit(spec);
+  transfer.id();
+  return transfer;
 }
 
 void Client::cancel(const std::vector<std::uint64_t>& ids) {

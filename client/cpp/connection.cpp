@@ -170,10 +170,11 @@ bool Connection::wait(std::chrono::milliseconds timeout, int also) {
   return items[3].revents != 0;
 }
 
-void Connection::doze(std::chrono::microseconds time) {
-  pollfd woken{sockets_->wake_fd, POLLIN, 0};
+bool Connection::doze(std::chrono::microseconds time) {
+  std::array<pollfd, 2> woken{
+      {{sockets_->wake_fd, POLLIN, 0}, {sockets_->dealer.get(zmq::sockopt::fd), POLLIN, 0}}};
   const timespec longest{0, std::chrono::nanoseconds(time).count()};
-  ::ppoll(&woken, 1, &longest, nullptr);
+  return ::ppoll(woken.data(), woken.size(), &longest, nullptr) != 0;
 }
 
 void Connection::tell(const Listener& listener) {

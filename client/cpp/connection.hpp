@@ -37,8 +37,8 @@ class Connection {
   bool wait(std::chrono::milliseconds timeout, int also);
   /// Tells what came.
   void tell(const Listener& listener);
-  /// Waits for wake() alone, and not long.
-  void doze(std::chrono::microseconds time);
+  /// Waits for wake() or a message, and not long. False: neither came.
+  bool doze(std::chrono::microseconds time);
   /// Ends a running or the next wait(). Any thread.
   void wake();
 

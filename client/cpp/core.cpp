@@ -12,8 +12,6 @@ using namespace std::chrono_literals;
 // An end that did not come is asked for after this long, and so often.
 constexpr auto kAskAfter = 1s;
 constexpr std::size_t kAskLimit = 1000;
-// So long the client's thread sleeps while others look for answers again and again.
-constexpr auto kDoze = 50us;
 
 Options checked(Options options) {
   if (options.identity.empty()) options.identity = random_name("client");
@@ -103,8 +101,7 @@ Error Core::no_answer(const Request& request) const {
                    (connected_ ? "it is connected: is the service busy or stopped?"
                     : keys_    ? "it is not connected: is penstockd running there, and is "
                                  "server_key its public key?"
-                               : "it is not connected: is penstockd running there, and does it "
-                                 "ask for a key?"));
+                               : "it is not connected: is penstockd running there?"));
 }
 
 // ---- asking ----
@@ -139,7 +136,7 @@ Json Core::call(const std::string& operation, Json fields, std::uint32_t timeout
   return std::get<Json>(std::move(answer));
 }
 
-std::vector<std::shared_ptr<TransferState>> Core::submit(const std::vector<TransferSpec>& specs) {
+std::vector<std::shared_ptr<TransferState>> Core::submit(std::span<const TransferSpec> specs) {
   std::vector<std::shared_ptr<TransferState>> states;
   bool keyed = !specs.empty();
   bool any_key = false;
@@ -274,7 +271,7 @@ void Core::run() {
     const auto patience = prepare_to_wait();
     const int bell = ring_ ? ring_->fd() : -1;
     turn.unlock();
-    if (dozes_) connection_.doze(kDoze);
+    if (dozes_) doze();
     const bool bell_rang = connection_.wait(patience, bell);
     turn.lock();
     connection_.tell(listener);

@@ -45,14 +45,12 @@ class Core : public std::enable_shared_from_this<Core> {
       ~HandBack() { core.spin_end(); }
     } hand_back{*this};
     constexpr unsigned kLooksBetweenClocks = 8;  // the clock costs as much as a look
-    // An answer that takes longer may be waiting for our core.
-    constexpr std::chrono::microseconds kAlone{20};
     const auto start = Clock::now();
     for (unsigned looks = 1; !ready() && spin_once(); ++looks) {
       if (looks % kLooksBetweenClocks != 0) continue;
       const auto spun = Clock::now() - start;
       if (spun >= std::chrono::microseconds(options_.spin_us)) break;
-      if (spun >= kAlone) std::this_thread::yield();
+      if (spun >= alone()) std::this_thread::yield();
     }
   }
   /// Callbacks of the user's run there, whoever learned what they are called for; here, when that
@@ -64,7 +62,7 @@ class Core : public std::enable_shared_from_this<Core> {
   /// Waits for the answer; throws Error. timeout_ms 0: the default.
   Json call(const std::string& operation, Json fields, std::uint32_t timeout_ms = 0);
   /// One handle state per target. Throws Error INVALID_ARGUMENT; refusals are results.
-  std::vector<std::shared_ptr<TransferState>> submit(const std::vector<TransferSpec>& specs);
+  std::vector<std::shared_ptr<TransferState>> submit(std::span<const TransferSpec> specs);
   /// A request of which the reply has the id of one transfer: asked twice, it is the same one.
   /// `encode` is called at once, and may throw. `may_have_ended`: long ago, so that it is asked
   /// for.
@@ -99,6 +97,8 @@ class Core : public std::enable_shared_from_this<Core> {
   Error no_answer(const Request& request) const;
   bool send_at_once(Request& request);
   std::unique_lock<std::mutex> turn_of_one_awake();
+  /// How long a thread that waits awake keeps its core before it offers it to others.
+  static Clock::duration alone();
   bool spin_begin();
   bool spin_once();
   void spin_end();
@@ -115,6 +115,7 @@ class Core : public std::enable_shared_from_this<Core> {
   void send_unsent();
   std::size_t receive_by_ring(std::size_t most);
   std::chrono::milliseconds prepare_to_wait();
+  void doze();
   void after_wait(bool bell_rang);
   void do_what_was_left();
   void take_posted();

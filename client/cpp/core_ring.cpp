@@ -11,6 +11,8 @@ constexpr std::size_t kAnswersPerTurn = 256;
 constexpr std::chrono::milliseconds kNoRoomLook{1};
 /// Whoever looked for an answer is expected to do so again for this long.
 constexpr std::chrono::milliseconds kLookedFor{1};
+/// So long the client's thread sleeps while others look for answers again and again.
+constexpr std::chrono::microseconds kDoze{50};
 /// How long one that waits awake waits for its turn.
 constexpr std::chrono::microseconds kTurnPatience{100};
 
@@ -137,6 +139,12 @@ std::chrono::milliseconds Core::prepare_to_wait() {
   return patience;
 }
 
+/// As long as somebody looks for answers there is nothing for us in the ring.
+void Core::doze() {
+  while (!connection_.doze(kDoze) && spinners_ > 0 && Clock::now() < wakes_at_ + kLookedFor) {
+  }
+}
+
 void Core::after_wait(bool bell_rang) {
   waits_ = false;
   if (!ring_) return;
@@ -156,6 +164,13 @@ std::unique_lock<std::mutex> Core::turn_of_one_awake() {
   while (!turn.try_lock() && Clock::now() < end) {
   }
   return turn;
+}
+
+/// An answer that takes longer may be waiting for our core, and where there are few it does at
+/// once.
+Clock::duration Core::alone() {
+  static const bool many = std::thread::hardware_concurrency() >= 8;
+  return many ? std::chrono::microseconds(20) : std::chrono::microseconds(0);
 }
 
 bool Core::spin_begin() {

@@ -51,22 +51,58 @@ class Unpacked {
 
 // What is read of a body, be it JSON or a map as it came.
 
-bool is_map(const Json& body) { return body.is_object(); }
-bool is_map(const msgpack::object& body) { return body.type == msgpack::type::MAP; }
+/// Finds most of what is asked for in the order in which it came at its first look, and sees of
+/// most of what is missing that it is without any.
+class Map {
+ public:
+  /// Throws Error INTERNAL when it is none.
+  explicit Map(const msgpack::object& body) {
+    if (body.type != msgpack::type::MAP) throw not_understood("a map was expected");
+    if (body.via.map.size > 0) pairs_ = {body.via.map.ptr, body.via.map.size};
+    for (const auto& pair : pairs_) there_ |= bit_of(name_of(pair));
+  }
+
+  const msgpack::object* find(std::string_view name) const {
+    if ((there_ & bit_of(name)) == 0) return nullptr;
+    for (std::size_t looks = 0; looks < pairs_.size(); ++looks) {
+      const auto& pair = pairs_[next_];
+      next_ = next_ + 1 < pairs_.size() ? next_ + 1 : 0;
+      if (name_of(pair) == name) return &pair.val;
+    }
+    return nullptr;
+  }
+
+ private:
+  /// "", which nobody asks for: it is no name.
+  static std::string_view name_of(const msgpack::object_kv& pair) {
+    if (pair.key.type != msgpack::type::STR) return {};
+    return {pair.key.via.str.ptr, pair.key.via.str.size};
+  }
+  static std::uint64_t bit_of(std::string_view name) {
+    const std::size_t last = name.empty() ? 0 : static_cast<unsigned char>(name.back());
+    return std::uint64_t{1} << ((last + 5 * name.size()) % 64);
+  }
+
+  std::span<const msgpack::object_kv> pairs_;
+  std::uint64_t there_ = 0;  // a bit for each name
+  mutable std::size_t next_ = 0;
+};
+
+const Json& map_of(const Json& body) {
+  if (!body.is_object()) throw not_understood("a map was expected");
+  return body;
+}
+Map map_of(const msgpack::object& body) { return Map(body); }
+const Map& map_of(const Map& body) { return body; }
 
 /// Null: it is missing, or null.
 const Json* field_of(const Json& body, std::string_view key) {
-  if (!is_map(body)) throw not_understood("a map was expected");
-  const auto found = body.find(key);
+  const auto found = map_of(body).find(key);
   return found == body.end() || found->is_null() ? nullptr : &*found;
 }
-const msgpack::object* field_of(const msgpack::object& body, std::string_view key) {
-  if (!is_map(body)) throw not_understood("a map was expected");
-  for (const auto& [name, value] : std::span(body.via.map.ptr, body.via.map.size))
-    if (name.type == msgpack::type::STR &&
-        std::string_view(name.via.str.ptr, name.via.str.size) == key)
-      return value.type == msgpack::type::NIL ? nullptr : &value;
-  return nullptr;
+const msgpack::object* field_of(const Map& body, std::string_view key) {
+  const auto* found = body.find(key);
+  return found == nullptr || found->type == msgpack::type::NIL ? nullptr : found;
 }
 
 template <class T>
@@ -87,7 +123,7 @@ const Json& items_of(const Json& list) { return list; }
 /// Runs a reader; what is thrown for a wrong type becomes Error INTERNAL.
 template <class Body, class Reader>
 auto reading(const Body& body, Reader&& reader) {
-  if (!is_map(body)) throw not_understood("a map was expected");
+  map_of(body);
   try {
     return reader();
   } catch (const Json::exception& problem) {
@@ -221,27 +257,30 @@ TransferResult transfer_result_of(const Body& body) {
   return reading(body, [&] {
     TransferResult result;
     result.id = value_of<std::uint64_t>(body, "id", 0);
-    result.state = read_state(value_of<std::string>(body, "state", ""));
-    if (value_of<std::string>(body, "remote", "quiet") == "unreachable") {
-      result.remote = TransferResult::Remote::kUnreachable;
-    }
     result.node = value_of<std::string>(body, "node", "");
     result.region = value_of<std::string>(body, "region", "");
     result.remote_region = value_of<std::string>(body, "remote_region", "");
     result.direction = value_of<std::string>(body, "direction", "");
     result.lane = value_of<std::string>(body, "lane", "");
+    result.state = read_state(value_of<std::string>(body, "state", ""));
+    if (value_of<std::string>(body, "remote", "quiet") == "unreachable") {
+      result.remote = TransferResult::Remote::kUnreachable;
+    }
     result.bytes = value_of<std::uint64_t>(body, "bytes", 0);
     result.writes = value_of<std::uint64_t>(body, "writes", 0);
     result.elapsed_us = value_of<std::uint64_t>(body, "elapsed_us", 0);
     result.path = value_of<std::string>(body, "path", "");
     if (const auto* cards = field_of(body, "cards"))
-      for (const auto& card : items_of(*cards))
+      for (const auto& item : items_of(*cards)) {
+        const auto& card = map_of(item);
         result.cards.push_back({value_of<std::string>(card, "name", ""),
                                 value_of<std::uint64_t>(card, "bytes", 0),
                                 value_of<std::uint64_t>(card, "writes", 0)});
-    if (const auto* error = field_of(body, "error")) {
-      result.error_code = value_of<std::string>(*error, "code", "");
-      result.error_message = value_of<std::string>(*error, "message", "");
+      }
+    if (const auto* field = field_of(body, "error")) {
+      const auto& error = map_of(*field);
+      result.error_code = value_of<std::string>(error, "code", "");
+      result.error_message = value_of<std::string>(error, "message", "");
     }
     result.landed = read_landed(body);
     result.landed_truncated = value_of<bool>(body, "landed_truncated", false);
@@ -256,7 +295,7 @@ TransferResult transfer_result_of(const Body& body) {
 }
 
 /// Whoever wants some and finds none knows that something is wrong.
-std::vector<std::uint64_t> ids_of(const msgpack::object& body) {
+std::vector<std::uint64_t> ids_of(const Map& body) {
   const auto* ids = field_of(body, "ids");
   if (ids == nullptr) return {};
   try {
@@ -272,7 +311,7 @@ TransferResult read_transfer_result(const Json& body) { return transfer_result_o
 
 Heard hear(std::span<const std::uint8_t> message) {
   const Unpacked unpacked(message);
-  const msgpack::object& body = unpacked.body;
+  const Map body(unpacked.body);
   return reading(body, [&] {
     Heard heard;
     if (const auto* event = field_of(body, "event")) {

@@ -25,7 +25,7 @@ Message encode_request(std::uint64_t id, std::string_view operation, Json fields
 /// The "transfer" request. Page and range lists go in as one block each, straight from the caller's
 /// arrays. Throws Error INVALID_ARGUMENT for what cannot be said in the format: page lists of
 /// different length.
-Message encode_transfer(std::uint64_t id, const std::vector<TransferSpec>& specs);
+Message encode_transfer(std::uint64_t id, std::span<const TransferSpec> specs);
 
 Message encode_stream(std::uint64_t id, const StreamSpec& spec);
 Message encode_append(std::uint64_t id, std::uint64_t stream, std::uint32_t number,

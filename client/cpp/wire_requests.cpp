@@ -21,6 +21,15 @@ class Writer {
     std::memcpy(gathered_.data() + used_, data, size);
     used_ += size;
   }
+  /// A short text that is known here, which saves it most of the above.
+  template <std::size_t Size>
+  void key(const char (&name)[Size]) {
+    static_assert(Size <= 32, "of msgpack's fixstr");
+    if (Size > gathered_.size() - used_) flush();
+    gathered_[used_] = 0xa0 | (Size - 1);
+    std::memcpy(gathered_.data() + used_ + 1, name, Size - 1);
+    used_ += Size;
+  }
   void map(std::uint32_t fields) { packer_.pack_map(fields); }
   void array(std::uint32_t items) { packer_.pack_array(items); }
   void text(std::string_view value) {
@@ -37,12 +46,12 @@ class Writer {
                           static_cast<std::uint32_t>(bytes.size()));
   }
 
-  void field(std::string_view key, std::string_view value) { text(key), text(value); }
-  void field(std::string_view key, std::uint64_t value) { text(key), packer_.pack(value); }
-  void flag(std::string_view key) { text(key), packer_.pack(true); }
+  void field(const auto& name, std::string_view value) { key(name), text(value); }
+  void field(const auto& name, std::uint64_t value) { key(name), packer_.pack(value); }
+  void flag(const auto& name) { key(name), packer_.pack(true); }
   template <class T>
-  void list(std::string_view key, std::span<const T> values) {
-    text(key), blob(std::as_bytes(values));
+  void list(const auto& name, std::span<const T> values) {
+    key(name), blob(std::as_bytes(values));
   }
 
   Message take() {
@@ -127,13 +136,13 @@ void write_target(Writer& out, const Target& target) {
 }
 
 void write_targets(Writer& out, const std::vector<Target>& targets) {
-  out.text("targets");
+  out.key("targets");
   out.array(static_cast<std::uint32_t>(targets.size()));
   for (const auto& target : targets) write_target(out, target);
 }
 
-void write_bytes(Writer& out, std::string_view key, const std::string& bytes) {
-  if (!bytes.empty()) out.list(key, std::span<const char>(bytes));
+void write_bytes(Writer& out, const auto& name, const std::string& bytes) {
+  if (!bytes.empty()) out.list(name, std::span<const char>(bytes));
 }
 
 // What transfers and streams have alike; `notify` comes with the optional ones, later.
@@ -162,16 +171,13 @@ void write_spec(Writer& out, const TransferSpec& spec) {
   out.field("direction", spec.direction == Direction::kWrite ? "write" : "read");
   out.field("region", spec.region);
   write_targets(out, spec.targets);
-  out.text("layout");
+  out.key("layout");
   std::visit([&](const auto& layout) { write_layout(out, layout); }, spec.layout);
   write_terms(out, spec);
   if (!spec.on.empty()) out.field("on", spec.on);
-  if (!spec.start_after.empty()) out.list("start_after", std::span<const char>(spec.start_after));
-  if (!spec.record_event.empty())
-    out.list("record_event", std::span<const char>(spec.record_event));
-  if (!spec.notify.empty()) {
-    out.list("notify", std::span<const char>(spec.notify));
-  }
+  write_bytes(out, "start_after", spec.start_after);
+  write_bytes(out, "record_event", spec.record_event);
+  write_bytes(out, "notify", spec.notify);
 }
 
 struct ListBytes {
@@ -194,7 +200,7 @@ Message encode_request(std::uint64_t id, std::string_view operation, Json fields
   return Json::to_msgpack(fields);
 }
 
-Message encode_transfer(std::uint64_t id, const std::vector<TransferSpec>& specs) {
+Message encode_transfer(std::uint64_t id, std::span<const TransferSpec> specs) {
   std::size_t expected_bytes = 64;
   for (const auto& spec : specs) {
     expected_bytes +=
@@ -205,7 +211,7 @@ Message encode_transfer(std::uint64_t id, const std::vector<TransferSpec>& specs
   out.field("v", kProtocolVersion);
   out.field("id", id);
   out.field("op", "transfer");
-  out.text("transfers");
+  out.key("transfers");
   out.array(static_cast<std::uint32_t>(specs.size()));
   for (const auto& spec : specs) write_spec(out, spec);
   return out.take();
@@ -219,7 +225,7 @@ Message encode_stream(std::uint64_t id, const StreamSpec& spec) {
   out.field("op", "stream");
   out.field("direction", spec.direction == Direction::kWrite ? "write" : "read");
   out.field("region", spec.region);
-  out.text("target");
+  out.key("target");
   write_target(out, spec.target);
   write_terms(out, spec);
   write_bytes(out, "notify", spec.notify);
@@ -236,7 +242,7 @@ Message encode_append(std::uint64_t id, std::uint64_t stream, std::uint32_t numb
   out.field("op", "append");
   out.field("stream", stream);
   out.field("part", number);
-  out.text("layout");
+  out.key("layout");
   std::visit([&](const auto& layout) { write_layout(out, layout); }, part.layout);
   write_bytes(out, "notify", part.notify);
   write_bytes(out, "start_after", part.start_after);

@@ -133,16 +133,17 @@ void steps(std::uint32_t count, const std::string& only) {
   });
   Turns turns({});
   auto owner = std::make_shared<std::vector<std::byte>>(read);
-  const auto decoded = decode_request(*owner, owner);
+  auto decoded = decode_request(*owner, owner);
   step("gateway: its client's turn", [&] {
-    turns.add("client", *decoded, message.size());
-    const auto next = turns.next();
+    turns.add("client", std::move(*decoded), message.size());
+    auto next = turns.next();
     --next->load->under_way;
+    *decoded = std::move(next->request);
   });
   Desk desk;
   step("front desk: check, accept, end an earlier one", [&] { desk.accept(*decoded); });
   std::vector<std::uint8_t> reply;
-  step("gateway: encode the reply", [&] { reply = accepted_reply(++id, {id}); });
+  step("gateway: encode the reply", [&] { reply = accepted_reply(id, {id}); });
   TransferResult result;
   result.node = "b";
   result.region = result.remote_region = "kv";

@@ -23,7 +23,7 @@ penstock::Request decoded(const Message& message) {
 }
 
 penstock::TransferSpec decoded_spec(const TransferSpec& spec) {
-  auto request = decoded(encode_transfer(7, {spec}));
+  auto request = decoded(encode_transfer(7, {{spec}}));
   EXPECT_EQ(request.id, 7u);
   return std::get<TransferRequest>(request.body).transfers.at(0);
 }
@@ -120,7 +120,7 @@ TEST(Wire, PageListsOfDifferentLengthAreRefusedBeforeTheyAreSent) {
       .region = "a",
       .targets = {{"n", "b"}},
       .layout = Pages{.page_bytes = 1, .source_pages = two, .destination_pages = one}};
-  EXPECT_THROW(encode_transfer(1, {spec}), Error);
+  EXPECT_THROW(encode_transfer(1, {{spec}}), Error);
 }
 
 TEST(Wire, TheServiceReadsThePagesOfADigest) {

@@ -5,6 +5,7 @@
 set -euo pipefail
 usage="usage: $0 BUILD [--minutes N] [--only TARGET]"
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+for word; do [ "$word" != --help ] || { echo "$usage" && exit; }; done
 build=${1:?$usage}
 shift
 minutes=1 only=''
@@ -49,6 +50,7 @@ reap() {
 }
 
 for program in "$build"/tests/*_fuzz; do
+  [ -x "$program" ] || { echo "$0: no fuzz target in $build/tests: build them first" >&2 && exit 2; }
   target=$(basename "$program" _fuzz)
   [ -z "$only" ] || [ "$only" = "$target" ] || continue
   [ "${#running[@]}" -lt "$jobs_most" ] || reap

@@ -96,6 +96,32 @@ TEST(Service, ARegionThatIsMadeForAClientWhoseLeaseHasEndedIsReleased) {
   EXPECT_TRUE(nodes["a"].regions().empty());
 }
 
+TEST(Service, OnlyALeaseThatEndsWithSomethingLeftIsAWarning) {
+  Nodes nodes({"a"});
+  { client::Client closes({.endpoint = nodes.endpoint("a"), .lease_ms = 150}); }
+  {
+    client::Client dies({.endpoint = nodes.endpoint("a"), .lease_ms = 300});
+    dies.call("allocate", R"({"name":"kv", "bytes":4096})");
+  }
+  const std::string words = "a client was not heard within its lease: 0 transfers cancelled, ";
+  const auto log = [&] { return nodes.process("a").log_tail(100); };
+  const auto end = std::chrono::steady_clock::now() + 10s;
+  while (log().find(words + "1 regions") == std::string::npos &&
+         std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(20ms);
+  EXPECT_NE(log().find(words + "1 regions"), std::string::npos) << log();
+  EXPECT_EQ(log().find(words + "0 regions"), std::string::npos) << log();
+}
+
+TEST(Service, SaysWhyItDrains) {
+  Nodes nodes({"a", "b"});
+  nodes["a"].call("drain", "{}");
+  nodes.signal("b", SIGTERM);
+  for (const char* name : {"a", "b"}) EXPECT_TRUE(nodes.process(name).wait(20s));
+  EXPECT_NE(nodes.process("a").log_tail(50).find("asked to drain: draining"), std::string::npos);
+  EXPECT_NE(nodes.process("b").log_tail(50).find("signal 15: draining"), std::string::npos);
+}
+
 TEST(Service, ASecondSignalEndsItAtOnce) {
   Nodes nodes({"a", "b"});
   nodes["a"].allocate("src", 64 << 20).detach();

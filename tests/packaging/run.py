@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What `cmake --install` leaves: everything in its place, and manuals and completion that know what
-the programs know.
+the programs know, and documents whose links lead somewhere.
 
     run.py --build DIR
 """
@@ -16,8 +16,10 @@ import tempfile
 EXPECTED = ["bin/penstock", "bin/penstockd", "lib/systemd/system/penstockd.service",
             "lib/sysusers.d/penstock.conf", "share/man/man1/penstock.1",
             "share/man/man8/penstockd.8", "share/bash-completion/completions/penstock",
-            "share/bash-completion/completions/penstockd", "share/doc/penstock/penstockd.yaml",
-            "share/doc/penstock/docs/operations.md", "share/doc/penstock/monitoring/alerts.yml"]
+            "share/bash-completion/completions/penstockd", "share/doc/penstock/config/penstockd.yaml",
+            "share/doc/penstock/docs/operations.md",
+            "share/doc/penstock/docker/monitoring/alerts.yml"]
+LINK = re.compile(r"\]\(([^)#]+)[^)]*\)")
 
 
 def complete(file, *words):
@@ -29,10 +31,20 @@ def complete(file, *words):
                           text=True).stdout.split()
 
 
+def broken_links(folder):
+    """Those of the documents that lead to nothing that is installed."""
+    return [f"{page.relative_to(folder)} links to {target}"
+            for page in sorted(folder.rglob("*.md")) for target in LINK.findall(page.read_text())
+            if "://" not in target and not (page.parent / target).exists()]
+
+
 def check(prefix):
     wrong = [f"{path} is not installed" for path in EXPECTED if not (prefix / path).is_file()]
     if wrong:
         return wrong
+    wrong += broken_links(prefix / "share/doc/penstock")
+    if "ExecReload=" not in (prefix / "lib/systemd/system/penstockd.service").read_text():
+        wrong.append("systemctl reload does nothing: SIGHUP is not sent")
     program = prefix / "bin" / "penstock"
     told = subprocess.run([program, "--help"], check=True, capture_output=True, text=True).stdout
     commands = re.findall(r"^  ([a-z-]+)  ", told.split("Subcommands:")[1].split("\n\n")[0], re.M)

@@ -14,7 +14,8 @@ Result<std::shared_ptr<const Plan>> Plan::make(Layout layout, PlanLimits limits)
   const auto extent = measure(layout);
   if (!extent) return tl::unexpected(extent.error());
 
-  std::shared_ptr<Plan> plan(new Plan);
+  struct Made : Plan {};
+  const auto plan = std::make_shared<Made>();
   plan->limits_ = limits;
   plan->bytes_ = extent->bytes;
   plan->source_end_ = extent->source_end;

@@ -32,6 +32,9 @@ struct PollerOptions {
   std::chrono::milliseconds card_stall{500};
   /// How long to spin without work before sleeping.
   std::chrono::microseconds spin{50};
+  /// Meanwhile the core is offered to others at every look, while nothing but messages comes and
+  /// goes: where cores are few, who answers may be waiting for this one.
+  bool yields = false;
   /// Sleep between looks where a card has no usable wait object.
   std::chrono::milliseconds idle_tick{5};
 };

@@ -106,6 +106,7 @@ Result<void> PollerThread::open_devices(const Poller::Thread& setup) {
   for (const auto& device : devices_) {
     if (auto opened = device->open(); !opened) return opened;
     spin_ = std::max(spin_, device->options().spin);
+    yields_ = yields_ || device->options().yields;
     for (const Nic* card : device->cards())
       if (card->info().wait_fd < 0)
         spin_ = std::max<std::chrono::microseconds>(spin_, kSpinWithoutWaitObject);
@@ -173,6 +174,7 @@ void PollerThread::poll_until_all_left() {
     const auto now = Clock::now();
     last = now;
     const bool idle = all_idle();
+    if (yields_ && all_quiet()) std::this_thread::yield();
     if (now - active < (idle ? Clock::duration(spin_) : Clock::duration(kPatience))) continue;
     const auto until = idle ? next_retry() : std::optional(now + kSilentNap);
     // After the time alone nothing may have come: one look, then sleep again. Otherwise spin, since

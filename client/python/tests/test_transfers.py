@@ -102,6 +102,8 @@ def test_a_refusal_is_the_transfers_error(a, regions):
         here_only.wait_accepted(20)
     assert here_only.wait(20).state == "refused" and here_only.id is None
     assert isinstance(here_only.exception(), penstock.NotFound)
+    with pytest.raises(penstock.InvalidArgument, match="no id until"):
+        a.trace(here_only)
 
 
 def test_a_range_outside_its_region_is_refused(a, regions):

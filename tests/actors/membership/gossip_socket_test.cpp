@@ -217,7 +217,11 @@ TEST(GossipSocket, AnEndpointInUseIsAnErrorThatNamesIt) {
   Node first("a", 1, kAnyPort, {});
   Node second("b", 1, first->self().gossip_endpoint, {});
   EXPECT_EQ(second.error.code, ErrorCode::kAlreadyExists);
-  EXPECT_THAT(second.error.message, HasSubstr(first->self().gossip_endpoint));
+  EXPECT_EQ(second.error.message, "gossip.bind: cannot bind " + first->self().gossip_endpoint +
+                                      ": the address is in use; stop what listens there or choose "
+                                      "another");
+  Node elsewhere("b", 1, "tcp://192.0.2.1:7412", {});
+  EXPECT_THAT(elsewhere.error.message, HasSubstr("this machine has no such address"));
   Node nonsense("c", 1, "nonsense", {});
   EXPECT_EQ(nonsense.error.code, ErrorCode::kInvalidArgument);
 }

@@ -100,14 +100,19 @@ TEST(HttpServer, NoiseCostsAtMostAnError) {
 
 TEST(HttpServer, AnAddressInUseIsAnErrorThatNamesIt) {
   const auto server = serve();
-  HttpServer::Setup second;
-  const auto address = http_address(server->endpoint());
-  second.address = address->address;
-  second.port = address->port;
-  const auto opened = HttpServer::start(std::move(second));
-  ASSERT_FALSE(opened);
-  EXPECT_EQ(opened.error().code, ErrorCode::kAlreadyExists);
-  EXPECT_THAT(opened.error().message, HasSubstr(server->endpoint()));
+  for (const std::string host : {"127.0.0.1", "*"}) {
+    HttpServer::Setup second;
+    second.address = host;
+    second.port = http_address(server->endpoint())->port;
+    const auto named = fmt::format(
+        "metrics.endpoint: cannot bind http://{}:{}: the address is in "
+        "use",
+        host, second.port);
+    const auto opened = HttpServer::start(std::move(second));
+    ASSERT_FALSE(opened);
+    EXPECT_EQ(opened.error().code, ErrorCode::kAlreadyExists);
+    EXPECT_THAT(opened.error().message, StartsWith(named));
+  }
 }
 
 TEST(HttpServer, AddressesAreNumeric) {

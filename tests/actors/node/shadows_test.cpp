@@ -153,7 +153,7 @@ TEST_F(AShadow, OfALongListIsHandedOverInPartsThatFollowOneAnother) {
 
 TEST_F(AShadow, ThatIsRefusedFailsWithTheExecutorsWordsAndNothingRan) {
   start(5);
-  answer(0, fail(ErrorCode::kDenied, "region 'kv' is not for node 'a' (allow)"));
+  answer(0, fail(ErrorCode::kDenied, "node 'b' refused: region 'kv' is not for node 'a' (allow)"));
   ASSERT_THAT(ended, SizeIs(1));
   EXPECT_EQ(ended[0].state, Outcome::kFailed);
   EXPECT_EQ(ended[0].error.code, ErrorCode::kDenied);

@@ -68,7 +68,7 @@ TEST_F(Questions, AQuestionWaitingForTheHandshakeEndsAtItsDeadline) {
   EXPECT_EQ(answers.at(1).error().code, ErrorCode::kPeerUnreachable);
 }
 
-TEST_F(Questions, ARefusalComesAsItsError) {
+TEST_F(Questions, ARefusalComesAsItsErrorWithTheNodesName) {
   make({1}, 1);
   bring_up(1);
   peer->ask(1, Open{}, now + 1s, now);
@@ -76,6 +76,7 @@ TEST_F(Questions, ARefusalComesAsItsError) {
           Answer(Refused{{ErrorCode::kStaleRegion, "released"}}));
   ASSERT_FALSE(answers.at(1));
   EXPECT_EQ(answers.at(1).error().code, ErrorCode::kStaleRegion);
+  EXPECT_EQ(answers.at(1).error().message, "node 'b' refused: released");
 }
 
 TEST_F(Questions, AnAnswerThatTheQuestionCannotHaveIsAnError) {

@@ -13,6 +13,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using nlohmann::json;
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -123,6 +124,16 @@ TEST(Top, ShowsRatesAgainstTheLink) {
   EXPECT_THAT(frame, HasSubstr("no answer"));
   EXPECT_THAT(frame, HasSubstr("rack=r7"));
   EXPECT_THAT(frame, HasSubstr("25 %"));
+}
+
+TEST(Top, ShowsNoShareOfATransferThatExpired) {
+  auto now = sample(1, kNow);
+  now.transfers[0].erase("total_bytes");
+  now.transfers[0]["state"] = "expired";
+  const auto frame = top_frame(now, now, {200, 0, false});
+  EXPECT_THAT(frame, AllOf(HasSubstr("expired"), Not(HasSubstr("100 %"))));
+  now.transfers[0]["state"] = "done";
+  EXPECT_THAT(top_frame(now, now, {200, 0, false}), HasSubstr("[####################] 100 %"));
 }
 
 TEST(Top, KnowsNoRatesFromOneLook) {

@@ -214,6 +214,9 @@ def transfers(ids: Optional[Sequence[Union[int, Transfer]]],
 
 def trace(transfer: Union[int, Transfer]) -> Call[Trace]:
     number = transfer if isinstance(transfer, int) else transfer.id
+    if number is None:
+        raise InvalidArgument("INVALID_ARGUMENT", "the transfer has no id until it is accepted; "
+                              "wait_accepted() waits for that")
     return Call("trace", {"transfer": number}, trace_of)
 
 
