@@ -17,16 +17,18 @@ namespace penstock {
 namespace {
 
 constexpr int kMaxMessagesPerPipe = 4096;  // outgoing; bytes are bounded by the Outbox
-constexpr int kMaxRequestsPerPipe = 64;    // incoming, unread
 constexpr int kLingerMs = 200;
 /// Whoever connects has so long to speak ZeroMQ, and to show a key where one is wanted.
 constexpr int kHandshakeMs = 3000;
 /// A connection whose other end has vanished is closed 40 s after it was last heard. TCP looks, not
 /// ZeroMQ's heartbeats: libzmq 4.3 aborts at the next one when a connection that lost its identity
-/// to another has written and hung up.
+/// to another has written and hung up. Our clients' own heartbeats say within which time the next
+/// comes (ZMQ_HEARTBEAT_TTL): it closes such a connection, which libzmq would keep for ever, and
+/// those of clients that stand still.
 constexpr int kKeepaliveIdleS = 10;
 constexpr int kKeepaliveIntervalS = 10;
 constexpr int kKeepaliveProbes = 3;
+constexpr int kUnacknowledgedMs = 40'000;
 constexpr std::size_t kMostRoutes = 65536;
 
 /// From this machine: by ipc, of which ZeroMQ says "localhost:" and who it is, or from loopback.
@@ -107,13 +109,16 @@ Result<void> Gateway::State::open() {
   router.set(zmq::sockopt::router_mandatory, true);
   router.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(setup.max_request_bytes));
   router.set(zmq::sockopt::sndhwm, kMaxMessagesPerPipe);
-  router.set(zmq::sockopt::rcvhwm, kMaxRequestsPerPipe);
+  // Whoever is not read from makes libzmq 4.3 abort: one that it waits for room for, that has sent
+  // a PING behind that, and hangs up. All is read at once, and refused when there is too much.
+  router.set(zmq::sockopt::rcvhwm, 0);
   router.set(zmq::sockopt::linger, kLingerMs);
   router.set(zmq::sockopt::handshake_ivl, kHandshakeMs);
   router.set(zmq::sockopt::tcp_keepalive, 1);
   router.set(zmq::sockopt::tcp_keepalive_idle, kKeepaliveIdleS);
   router.set(zmq::sockopt::tcp_keepalive_intvl, kKeepaliveIntervalS);
   router.set(zmq::sockopt::tcp_keepalive_cnt, kKeepaliveProbes);
+  router.set(zmq::sockopt::tcp_maxrt, kUnacknowledgedMs);
   connections.emplace(context, router, setup.max_connections, audit);
   for (const std::string& endpoint : setup.bind)
     if (auto bound = bind(endpoint); !bound) return bound;
@@ -156,7 +161,7 @@ void Gateway::State::run() {
                                             {connections->handle(), 0, ZMQ_POLLIN, 0},
                                             {nullptr, rings.handle(), ZMQ_POLLIN, 0}};
       if (doorman.asks_for_keys()) items.push_back({doorman.handle(), 0, ZMQ_POLLIN, 0});
-      if (may_receive()) items.push_back({router.handle(), 0, ZMQ_POLLIN, 0});
+      items.push_back({router.handle(), 0, ZMQ_POLLIN, 0});
       zmq::poll(items.data(), items.size(), patience());
       rings.awake();
       rings.serve();
@@ -188,7 +193,7 @@ void Gateway::State::run() {
 
 void Gateway::State::receive_some() {
   const auto by_ring = [this] { return rings.counters().requests.load(); };
-  for (std::uint64_t i = 0; i < kRequestsPerTurn && !stopping && may_receive(); ++i) {
+  for (std::uint64_t i = 0; i < kRequestsPerTurn && !stopping; ++i) {
     Incoming incoming;
     more_to_read = receive(incoming);
     if (!more_to_read) return;
@@ -305,6 +310,10 @@ void Gateway::State::take(const ClientId& client, const Principal& asker,
     return deny(client, asker, request->id, ErrorCode::kDenied,
                 fmt::format("'{}' needs the role {}, '{}' has {}", name_of(request->body),
                             name_of(wanted), asker.name, name_of(asker.role)));
+  if (!may_receive())
+    return deny(client, asker, request->id, ErrorCode::kResourceExhausted,
+                fmt::format("{} requests of {} bytes wait here: ask again later", turns.waiting(),
+                            turns.waiting_bytes()));
   request->who = asker.name;
   request->role = asker.role;
   const std::uint64_t id = request->id;

@@ -53,7 +53,7 @@ void Gateway::State::spin() {
     const bool nothing = receive_by_rings() == 0;
     deliver_some();
     if (nothing && setup.ring_yields) std::this_thread::yield();
-    if (nothing && looks % kLooksBetweenClocks != 0) continue;
+    if (nothing && !setup.ring_yields && looks % kLooksBetweenClocks != 0) continue;
     now = std::chrono::steady_clock::now();
     if (now >= std::min(turn, spin_until)) return;
     if (now < look) continue;

@@ -116,20 +116,22 @@ Result<Accepted> accept(const TransferRequest& request, const ClientId& client, 
   std::vector<TransferId>& ids = accepted.ids;
   ids.reserve(fresh);
   auto next = admitted.begin();
+  auto kept = next;
   for (std::size_t i = 0; i < request.transfers.size(); ++i) {
     const TransferSpec& spec = request.transfers[i];
     const auto last = next + static_cast<std::ptrdiff_t>(admitted_of[i]);
     // Before, or in this very request.
     if (const auto first = known(spec.key); !first.empty()) {
       ids.insert(ids.end(), first.begin(), first.end());
-      next = admitted.erase(next, last);
+      next = last;
       continue;
     }
     const auto own = static_cast<std::ptrdiff_t>(ids.size());
-    for (; next != last; ++next) {
-      next->id = ids.emplace_back(ledger.add(client, (*next->local)->device_index, asker.who));
-      next->received = received;
-      next->accepted = now;
+    for (; next != last; ++next, ++kept) {
+      if (kept != next) *kept = std::move(*next);
+      kept->id = ids.emplace_back(ledger.add(client, (*kept->local)->device_index, asker.who));
+      kept->received = received;
+      kept->accepted = now;
       accepted.verify.push_back(spec.verify);
     }
     if (is_elsewhere(spec, rules)) {
@@ -138,6 +140,7 @@ Result<Accepted> accept(const TransferRequest& request, const ClientId& client, 
     }
     if (!spec.key.empty()) ledger.set_key(key_of(client, spec.key), {ids.begin() + own, ids.end()});
   }
+  admitted.erase(kept, admitted.end());
   accepted.admitted = std::move(admitted);
   return accepted;
 }

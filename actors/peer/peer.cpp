@@ -1,8 +1,12 @@
 #include "actors/peer/peer.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
+
+#include "actors/wire/archive.hpp"
 
 namespace penstock {
 namespace {
@@ -213,9 +217,11 @@ void Peer::receive_answer(std::uint64_t sequence, Answer answer, TimePoint now) 
     return port_.answered(asked.token,
                           fail(ErrorCode::kInternal, "node '{}' answered {} to {}: a bug there",
                                record_.node, name_of(answer), name_of(asked.question)));
-  if (const auto* refused = std::get_if<Refused>(&answer))
-    return port_.answered(asked.token, fail(refused->error.code, "node '{}' refused: {}",
-                                            record_.node, refused->error.message));
+  if (const auto* refused = std::get_if<Refused>(&answer)) {
+    std::string why = fmt::format("node '{}' refused: {}", record_.node, refused->error.message);
+    why.resize(std::min(why.size(), kMaxTextBytes));  // it may be passed on
+    return port_.answered(asked.token, tl::unexpected(Error{refused->error.code, std::move(why)}));
+  }
   port_.answered(asked.token, std::move(answer));
 }
 

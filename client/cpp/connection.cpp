@@ -17,6 +17,8 @@ namespace {
 // Heartbeats find a service that stopped answering without closing.
 constexpr int kHeartbeatMs = 2000;
 constexpr int kHeartbeatTimeoutMs = 6000;
+constexpr int kHeartbeatTtlMs =
+    10000;  // the service hears nothing for so long: it closes the connection
 constexpr int kReconnectMs = 100;
 constexpr int kMaxReconnectMs = 2000;
 // While a callback is slow, events wait here rather than be dropped by the service.
@@ -116,6 +118,7 @@ Connection::Connection(const std::string& endpoint, const std::string& identity,
     dealer.set(zmq::sockopt::reconnect_ivl_max, kMaxReconnectMs);
     dealer.set(zmq::sockopt::heartbeat_ivl, kHeartbeatMs);
     dealer.set(zmq::sockopt::heartbeat_timeout, kHeartbeatTimeoutMs);
+    dealer.set(zmq::sockopt::heartbeat_ttl, kHeartbeatTtlMs);
     zmq_socket_monitor(dealer.handle(), kMonitorEndpoint,
                        ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH |
                            ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_DISCONNECTED);

@@ -130,7 +130,7 @@ std::size_t Core::receive_by_ring(std::size_t most) {
 std::chrono::milliseconds Core::prepare_to_wait() {
   waits_ = true;
   wakes_at_ = Clock::now();
-  dozes_ = ring_ && wakes_at_ < looked_for_at_ + kLookedFor;
+  dozes_ = ring_ && !unsent_ && wakes_at_ < looked_for_at_ + kLookedFor;
   if (dozes_) return std::chrono::milliseconds(0);
   auto patience = until_next_deadline();
   if (ring_ && unsent_) patience = std::min(patience, kNoRoomLook);

@@ -201,6 +201,17 @@ Result<void> touch_all(const Descriptor& fd, const std::string& name, std::span<
               name, memory.size(), std::strerror(error));
 }
 
+/// Of pages that are there already: else a fault each at the first transfer, which costs more than
+/// a copy of 4 KiB. Only advice: kernels before 5.14 do not know it. In slices, since others who
+/// map or unmap memory wait for each.
+void enter_into_page_table(std::span<std::byte> memory) {
+  constexpr std::size_t kSlice = 16u << 20;
+  for (std::size_t at = 0; at < memory.size(); at += kSlice) {
+    const auto slice = memory.subspan(at, std::min(kSlice, memory.size() - at));
+    if (madvise(slice.data(), slice.size(), MADV_POPULATE_WRITE) != 0) return;
+  }
+}
+
 tl::unexpected<Error> cannot_open(const std::string& name) {
   const int error = errno;
   const std::string path = is_path(name) ? name : "/dev/shm" + name;
@@ -291,10 +302,7 @@ Result<std::shared_ptr<RegionMemory>> map_in_shm(const std::string& segment, std
       return tl::unexpected(fits.error());
   auto mapping = map(fd, segment, offset, size, page_size());
   if (!mapping) return tl::unexpected(mapping.error());
-  // Its pages are there, but not in our page table: else a fault each at the first transfer, which
-  // costs more than a copy of 4 KiB. Only advice: kernels before 5.14 do not know it.
-  if (allocated >= has)
-    madvise(mapping->whole().data(), mapping->whole().size(), MADV_POPULATE_WRITE);
+  if (allocated >= has) enter_into_page_table(mapping->whole());
   return std::make_shared<SharedMemory>(segment, std::move(*mapping), std::nullopt);
 }
 

@@ -7,6 +7,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -256,6 +258,56 @@ TEST_F(GatewayTest, LivesOnWhenAConnectionThatLostItsIdentityWritesAndHangsUp) {
   std::this_thread::sleep_for(21s);
   second.send(hello(4, "alive"));
   EXPECT_EQ(second.receive()["client"], "alive");
+}
+
+/// Speaks ZMTP 3.1 itself; then sends `bytes` and resets the connection.
+bool burst_and_hang_up(std::uint16_t port, std::string_view identity, const std::string& bytes) {
+  using namespace std::string_literals;
+  const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(port);
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const auto text = [](char length, std::string_view words) { return length + std::string(words); };
+  const auto property = [&](char length, std::string_view name, std::string_view value) {
+    return text(length, name) + "\0\0\0"s + static_cast<char>(value.size()) + std::string(value);
+  };
+  const std::string greeting =
+      "\xff"s + std::string(8, '\0') + "\x7f\x03\x01NULL"s + std::string(48, '\0');
+  const std::string ready =
+      text(5, "READY") + property(11, "Socket-Type", "DEALER") + property(8, "Identity", identity);
+  const std::string all = greeting + '\4' + static_cast<char>(ready.size()) + ready;
+  std::array<char, 256> heard{};
+  bool good = ::connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof to) == 0 &&
+              ::send(fd, all.data(), all.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(all.size());
+  for (std::size_t got = 0; good && got <= 64;) {  // its greeting, and some of its READY
+    const ssize_t more = ::recv(fd, heard.data(), heard.size(), 0);
+    good = more > 0;
+    got += static_cast<std::size_t>(std::max<ssize_t>(more, 0));
+  }
+  good = good && ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL) > 0;
+  const linger at_once{1, 0};
+  ::setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+  ::close(fd);
+  return good;
+}
+
+// libzmq aborted its process when it still had a PING to answer of a connection that it had not
+// read from for a while, since there was no room for what came before, and that had hung up.
+TEST_F(GatewayTest, LivesOnWhenManyRequestsAndAPingAreSentByOneThatHangsUp) {
+  using namespace std::string_literals;
+  start();
+  const std::string at = endpoint();
+  const auto port = static_cast<std::uint16_t>(std::stoi(at.substr(at.rfind(':') + 1)));
+  std::string bytes;
+  for (int i = 0; i < 200; ++i) bytes += "\0\1x"s;
+  for (int i = 0; i < 3; ++i) bytes += "\4\7\4PING\0\0"s;
+  for (int i = 0; i < 500; ++i)
+    ASSERT_TRUE(burst_and_hang_up(port, "burst " + std::to_string(i), bytes)) << "after " << i;
+  Dealer client = connect();
+  client.send(hello(1, "alive"));
+  EXPECT_EQ(client.receive()["client"], "alive");
+  EXPECT_TRUE(eventually([&] { return gateway_->counters().connections == 1; }));
 }
 
 TEST_F(GatewayTest, CountsWhatIsSentToNobody) {

@@ -15,6 +15,7 @@ from .errors import InvalidArgument
 # Heartbeats find a service that stopped answering without closing.
 _HEARTBEAT_MS = 2000
 _HEARTBEAT_TIMEOUT_MS = 6000
+_HEARTBEAT_TTL_MS = 10000  # the service hears nothing for so long: it closes the connection
 _RECONNECT_MS = 100
 _MAX_RECONNECT_MS = 2000
 # While a callback is slow, events wait here rather than be dropped by the service.
@@ -36,7 +37,8 @@ class Connection:
                 (zmq.IMMEDIATE, 1),
                 (zmq.MAXMSGSIZE, _MAX_MESSAGE_BYTES), (zmq.IPV6, 1),
                 (zmq.RECONNECT_IVL, _RECONNECT_MS), (zmq.RECONNECT_IVL_MAX, _MAX_RECONNECT_MS),
-                (zmq.HEARTBEAT_IVL, _HEARTBEAT_MS), (zmq.HEARTBEAT_TIMEOUT, _HEARTBEAT_TIMEOUT_MS)):
+                (zmq.HEARTBEAT_IVL, _HEARTBEAT_MS), (zmq.HEARTBEAT_TIMEOUT, _HEARTBEAT_TIMEOUT_MS),
+                (zmq.HEARTBEAT_TTL, _HEARTBEAT_TTL_MS)):
             self._dealer.setsockopt(option, value)
         self._dealer.setsockopt(zmq.ROUTING_ID, identity)
         self._monitor = self._dealer.get_monitor_socket(
