@@ -25,6 +25,11 @@ bool Turns::add(const std::string& client, Request&& request, std::size_t bytes)
   return true;
 }
 
+bool Turns::has_any(const std::string& client) const {
+  const auto found = loads_.find(client);
+  return found != loads_.end() && (!found->second->waiting.empty() || found->second->under_way > 0);
+}
+
 std::optional<Turns::Next> Turns::next() {
   for (std::size_t i = turns_.size(); i > 0; --i) {
     std::shared_ptr<Load> load = std::move(turns_.front());

@@ -40,6 +40,8 @@ class Turns {
 
   /// False: the client has as many as it may; the request is dropped. A single one always fits.
   bool add(const std::string& client, Request&& request, std::size_t bytes);
+  /// Waiting or under way.
+  bool has_any(const std::string& client) const;
   /// None: nobody waits that may have one more under way.
   std::optional<Next> next();
   std::size_t waiting() const { return waiting_; }

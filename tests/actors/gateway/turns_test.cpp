@@ -77,5 +77,17 @@ TEST(Turns, ForgetClientsThatHaveNothing) {
   EXPECT_LT(turns.known(), 200u);
 }
 
+TEST(Turns, KnowWhoHasSomethingWaitingOrUnderWay) {
+  Turns turns({});
+  EXPECT_FALSE(turns.has_any("a"));
+  turns.add("a", numbered(1), 1);
+  EXPECT_TRUE(turns.has_any("a"));
+  auto next = turns.next();
+  ASSERT_TRUE(next);
+  EXPECT_TRUE(turns.has_any("a"));
+  --next->load->under_way;
+  EXPECT_FALSE(turns.has_any("a"));
+}
+
 }  // namespace
 }  // namespace penstock
