@@ -101,7 +101,8 @@ Error Core::no_answer(const Request& request) const {
                    (connected_ ? "it is connected: is the service busy or stopped?"
                     : keys_    ? "it is not connected: is penstockd running there, and is "
                                  "server_key its public key?"
-                               : "it is not connected: is penstockd running there?"));
+                               : "it is not connected: is penstockd running there, and does "
+                                 "it ask for a key?"));
 }
 
 // ---- asking ----
