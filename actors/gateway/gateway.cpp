@@ -109,8 +109,9 @@ Result<void> Gateway::State::open() {
   router.set(zmq::sockopt::router_mandatory, true);
   router.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(setup.max_request_bytes));
   router.set(zmq::sockopt::sndhwm, kMaxMessagesPerPipe);
-  // Whoever is not read from makes libzmq 4.3 abort: one that it waits for room for, that has sent
-  // a PING behind that, and hangs up. All is read at once, and refused when there is too much.
+  // No bound. libzmq 4.3 stops reading a connection at its bound; when that one then hangs up, and
+  // there is room again, it answers a PING that it had read before, and aborts. So all is read at
+  // once, and refused when too much waits.
   router.set(zmq::sockopt::rcvhwm, 0);
   router.set(zmq::sockopt::linger, kLingerMs);
   router.set(zmq::sockopt::handshake_ivl, kHandshakeMs);

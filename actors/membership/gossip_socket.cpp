@@ -106,8 +106,7 @@ struct GossipSocket::State {
 Result<void> GossipSocket::State::bind() {
   try {
     router.set(zmq::sockopt::linger, 0);
-    router.set(zmq::sockopt::rcvhwm,
-               0);  // libzmq 4.3 aborts where it is not read from: gateway.cpp
+    router.set(zmq::sockopt::rcvhwm, 0);  // why: Gateway::State::open()
     router.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(kMaxGossipBytes));
     router.set(zmq::sockopt::tcp_keepalive, 1);
     // Only for literals: with it "tcp://*" would need a machine that has IPv6.

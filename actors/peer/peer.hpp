@@ -47,8 +47,7 @@ class Peer {
     /// Node-wide unique.
     std::function<LinkId()> new_link;
     /// Exactly one per ask(): the answer (Refused comes as its Error, which then names the node),
-    /// or why there is none:
-    /// kPeerUnreachable after the deadline, the close() error afterwards.
+    /// or why there is none: kPeerUnreachable after the deadline, the close() error afterwards.
     std::function<void(std::uint64_t token, Result<Answer>)> answered;
     /// The peer asks us (never Hello: the Peer answers that itself). Answer with answer().
     std::function<void(std::uint64_t sequence, Question)> asked;

@@ -13,6 +13,7 @@
 #include <random>
 #include <thread>
 
+#include "tests/eventually.hpp"
 #include "tests/integration/nodes.hpp"
 
 namespace penstock::integration {
@@ -105,11 +106,8 @@ TEST(Service, OnlyALeaseThatEndsWithSomethingLeftIsAWarning) {
   }
   const std::string words = "a client was not heard within its lease: 0 transfers cancelled, ";
   const auto log = [&] { return nodes.process("a").log_tail(100); };
-  const auto end = std::chrono::steady_clock::now() + 10s;
-  while (log().find(words + "1 regions") == std::string::npos &&
-         std::chrono::steady_clock::now() < end)
-    std::this_thread::sleep_for(20ms);
-  EXPECT_NE(log().find(words + "1 regions"), std::string::npos) << log();
+  EXPECT_TRUE(eventually([&] { return log().find(words + "1 regions") != std::string::npos; }))
+      << log();
   EXPECT_EQ(log().find(words + "0 regions"), std::string::npos) << log();
 }
 
