@@ -6,6 +6,7 @@ the service took. Exits with 0 when everything was refused or bounded, 1 when no
 machine cannot run it."""
 
 import argparse
+import collections
 import contextlib
 import json
 import os
@@ -249,7 +250,12 @@ def silence(target):
     finally:
         for each in held:
             each.close()
-    eventually(lambda: target.usage()["open_files"] <= before + 8, "the descriptors are free again")
+    try:
+        eventually(lambda: target.usage()["open_files"] <= before + 8,
+                   "the descriptors are free again")
+    except Broken as broken:
+        left = collections.Counter(target.sockets())
+        raise Broken(f"{broken}; of {doors}, as (port, state): {dict(left)}") from broken
     return (f"{len(held)} connections to {', '.join(doors)}; {most - before} descriptors at most, "
             "all free again")
 

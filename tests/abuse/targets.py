@@ -99,14 +99,17 @@ class Targets:
     def log(self, name="a"):
         return self.path(f"{name}.log").read_text(errors="replace")
 
-    def ports(self, name="a"):
-        """The TCP ports on which the service listens."""
+    def sockets(self, name="a"):
+        """Of its TCP sockets, the local port and the state (include/net/tcp_states.h, in hex)."""
         pid = self.processes[name].pid
         inodes = {link[len("socket:["):-1] for link in links_of(pid) if link.startswith("socket:[")}
         with open(f"/proc/{pid}/net/tcp", encoding="ascii") as file:
             rows = [line.split() for line in list(file)[1:]]
-        return sorted(int(row[1].split(":")[1], 16) for row in rows
-                      if row[3] == "0A" and row[9] in inodes)
+        return [(int(row[1].split(":")[1], 16), row[3]) for row in rows if row[9] in inodes]
+
+    def ports(self, name="a"):
+        """The TCP ports on which the service listens."""
+        return sorted(port for port, state in self.sockets(name) if state == "0A")
 
     def fabric_ports(self, name="a"):
         return [port for port in self.ports(name)

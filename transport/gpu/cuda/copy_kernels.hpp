@@ -82,6 +82,8 @@ inline constexpr std::uint64_t kVectorBytes = 16;
 
 /// Rows longer than this are cut to tiles of at most this.
 inline constexpr std::uint32_t kTileBytes = 8192;
+/// A launch has fewer than these (`tiles` of a list, above).
+inline constexpr std::uint64_t kMaxTiles = std::uint64_t{1} << 31;
 /// `elements` of at most `element_bytes` each.
 TileShape shape_for(std::uint32_t elements, std::uint64_t element_bytes,
                     std::uint32_t tile_bytes = kTileBytes);

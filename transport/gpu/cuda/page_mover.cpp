@@ -24,7 +24,6 @@ constexpr std::uint32_t kPollsPerLook = 32;
 constexpr auto kLookEvery = std::chrono::milliseconds(1);
 /// Each lane's word has a cache line of its own.
 constexpr std::uint64_t kFlagBytes = 64;
-constexpr std::uint64_t kMaxTiles = std::uint64_t{1} << 31;
 
 bool overlaps_itself(const CopyPiece& piece, CopyPlace from, CopyPlace to) {
   const std::uint64_t source = from.address + piece.source_offset;

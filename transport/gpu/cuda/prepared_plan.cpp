@@ -10,7 +10,6 @@ namespace {
 
 /// Shorter lists are read by the kernel where they are, in host memory: sooner there than copied.
 constexpr std::uint64_t kReadInPlace = 8 * 1024;
-constexpr std::uint64_t kMaxTiles = std::uint64_t{1} << 31;
 
 }  // namespace
 
