@@ -6,6 +6,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
+
 #include "tests/transport/fabric/fabric_pair.hpp"
 
 namespace penstock {
@@ -15,6 +17,12 @@ using test::Operation;
 using test::Side;
 
 class TcpNic : public test::FabricPair {};
+
+int descriptors() {
+  int count = 0;
+  for (int fd = 0; fd < 4096; ++fd) count += fcntl(fd, F_GETFD) != -1;
+  return count;
+}
 INSTANTIATE_TEST_SUITE_P(Loopback, TcpNic, ::testing::Values("tcp"),
                          [](const auto& info) { return info.param; });
 
@@ -87,6 +95,26 @@ TEST_P(TcpNic, AStrayConnectionThatOutlivesTheEndpointDoesNoHarm) {
   EXPECT_TRUE(operation.ok);
 }
 
+TEST_P(TcpNic, ConnectionsThatNeverSpeakLeaveNoDescriptorsBehind) {
+  ASSERT_TRUE(until([&] { return a.poll() + b.poll() == 0; }));
+  const int before = descriptors();
+  const auto address = b.nic->inbound_address();
+  std::vector<int> silent(16);
+  for (int& each : silent) {
+    each = socket(AF_INET, SOCK_STREAM, 0);
+    ASSERT_EQ(connect(each, reinterpret_cast<const sockaddr*>(address.data()),
+                      static_cast<socklen_t>(address.size())),
+              0);
+  }
+  ASSERT_TRUE(until([&] { return descriptors() == before + 32; }));  // both ends
+  for (const int each : silent) close(each);
+  EXPECT_TRUE(until([&] {
+    const bool freed = descriptors() == before;
+    errno = EAGAIN;  // what the thread's last call, whichever, may have left
+    return freed;
+  }));
+}
+
 TEST_P(TcpNic, ReadsThatAreCutHalfwayDoNotHarmWhatComesAfter) {
   b.fill(8);
   std::vector<Operation> cut;
@@ -116,11 +144,6 @@ TEST_P(TcpNic, ReadsThatAreCutHalfwayDoNotHarmWhatComesAfter) {
 }
 
 TEST_P(TcpNic, ReopeningOverAndOverLeavesNoDescriptorsBehind) {
-  const auto descriptors = [] {
-    int count = 0;
-    for (int fd = 0; fd < 4096; ++fd) count += fcntl(fd, F_GETFD) != -1;
-    return count;
-  };
   int first = 0;
   for (int round = 0; round < 50; ++round) {
     Operation operation;
