@@ -16,6 +16,7 @@ class Writer {
   explicit Writer(std::size_t expected_bytes) { message_.reserve(expected_bytes); }
 
   void write(const char* data, std::size_t size) {
+    if (size == 0) return;  // `data` may be null
     if (size > gathered_.size() - used_) flush();
     if (size > gathered_.size()) return append(reinterpret_cast<const std::uint8_t*>(data), size);
     std::memcpy(gathered_.data() + used_, data, size);

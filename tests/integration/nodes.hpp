@@ -14,6 +14,16 @@
 
 namespace penstock::integration {
 
+/// Services built with a sanitizer keep freed memory, or a shadow of what they touch: how much they
+/// have says nothing.
+#if defined(__has_feature)
+#define PENSTOCK_SANITIZED __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#else
+#define PENSTOCK_SANITIZED false
+#endif
+inline constexpr bool kSanitized = PENSTOCK_SANITIZED;
+#undef PENSTOCK_SANITIZED
+
 class Nodes {
  public:
   /// Starts them all and waits until each is connected to each. `settings` as for --set.

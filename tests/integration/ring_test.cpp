@@ -20,7 +20,6 @@ using State = client::TransferResult::State;
 
 constexpr std::uint64_t kPage = 4096;
 constexpr std::uint32_t kPages = 256;
-constexpr auto kPatience = 20s;  // only a failing test waits so long
 
 class RingTest : public testing::Test {
  protected:
