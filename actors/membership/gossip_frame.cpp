@@ -292,10 +292,7 @@ std::vector<std::byte> encode(const MemberRecord& record) {
 }
 
 Result<MemberRecord> decode_member(std::span<const std::byte> bytes) {
-  auto document = ArchiveDocument::parse(bytes, kMaxInlineBytes);
-  if (!document)
-    return fail(ErrorCode::kInvalidArgument, "member record: {}", document.error().message);
-  auto wire = document->read<WireRecord>();
+  auto wire = unarchive<WireRecord>(bytes, kMaxInlineBytes);
   if (!wire) return fail(ErrorCode::kInvalidArgument, "member record: {}", wire.error().message);
   MemberRecord record = std::move(wire->record);
   for (Label& label : wire->labels) record.labels[std::move(label.name)] = std::move(label.value);
@@ -318,10 +315,7 @@ std::vector<std::byte> encode(const GossipFrame& frame) {
 }
 
 Result<GossipFrame> decode_gossip(std::span<const std::byte> bytes) {
-  auto document = ArchiveDocument::parse(bytes, kMaxGossipBytes);
-  if (!document)
-    return fail(ErrorCode::kInvalidArgument, "gossip frame: {}", document.error().message);
-  auto envelope = document->read<Envelope>();
+  auto envelope = unarchive_start<Envelope>(bytes);
   if (!envelope)
     return fail(ErrorCode::kInvalidArgument, "gossip frame: {}", envelope.error().message);
   if (envelope->magic != kMagic)
@@ -330,7 +324,7 @@ Result<GossipFrame> decode_gossip(std::span<const std::byte> bytes) {
   if (version == 0 || version + 1 < kGossipVersion || version > kGossipVersion + 1)
     return fail(ErrorCode::kInvalidArgument, "gossip frame of version {}, this build talks {}",
                 version, kGossipVersion);
-  auto wire = document->read<WireFrame>();
+  auto wire = unarchive<WireFrame>(bytes, kMaxGossipBytes);
   if (!wire) return fail(ErrorCode::kInvalidArgument, "gossip frame: {}", wire.error().message);
   return arrived(std::move(*wire));
 }

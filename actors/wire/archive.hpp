@@ -10,9 +10,11 @@
 // Alternatives and fields are therefore only ever added at the end.
 #pragma once
 
+#include <array>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <msgpack.hpp>
 #include <optional>
@@ -25,6 +27,7 @@
 #include <vector>
 
 #include "actors/wire/inline_bytes.hpp"
+#include "actors/wire/msgpack_cursor.hpp"
 #include "transport/error.hpp"
 #include "transport/fabric/nic.hpp"
 
@@ -34,8 +37,6 @@ namespace penstock {
 inline constexpr std::size_t kMaxTextBytes = 4096;
 inline constexpr std::size_t kMaxAddressBytes = 1024;
 inline constexpr std::size_t kMaxListEntries = 1024;
-/// Nesting that any of our structures stays well below.
-inline constexpr std::size_t kMaxNesting = 16;
 
 /// The last value of an enumeration that travels as a number.
 template <class E>
@@ -98,7 +99,7 @@ class ArchiveWriter {
   }
   void value(const InlineBytes& data) {
     check_length("inline data", data.bytes.size(), kMaxInlineBytes);
-    sink_.bytes.reserve(sink_.bytes.size() + data.bytes.size() + kUsualBytes);
+    sink_.bytes.reserve(sink_.bytes.size() + data.bytes.size() + 2 * kUsualBytes);
     packer_.pack_bin(static_cast<std::uint32_t>(data.bytes.size()));
     packer_.pack_bin_body(reinterpret_cast<const char*>(data.bytes.data()),
                           static_cast<std::uint32_t>(data.bytes.size()));
@@ -124,18 +125,37 @@ class ArchiveWriter {
     std::visit([this](const auto& alternative) { this->value(alternative); }, variant);
   }
 
-  std::vector<std::byte> take() { return std::move(sink_.bytes); }
+  std::vector<std::byte> take() {
+    sink_.flush();
+    return std::move(sink_.bytes);
+  }
   /// Names the first thing that is too long for any reader; empty: none.
   const std::string& problem() const { return problem_; }
 
  private:
   static constexpr std::size_t kUsualBytes = 256;
 
+  /// What msgpack writes comes in pieces of a few bytes, which are gathered before they are put at
+  /// the vector's end.
   struct Sink {
     std::vector<std::byte> bytes;
+    std::array<std::byte, kUsualBytes> gathered;
+    std::size_t used = 0;
+
     void write(const char* data, std::size_t size) {
+      if (size == 0) return;  // `data` may be null
+      if (size > gathered.size() - used) flush();
       const auto* first = reinterpret_cast<const std::byte*>(data);
-      bytes.insert(bytes.end(), first, first + size);
+      if (size > gathered.size()) {
+        bytes.insert(bytes.end(), first, first + size);
+        return;
+      }
+      std::memcpy(gathered.data() + used, first, size);
+      used += size;
+    }
+    void flush() {
+      bytes.insert(bytes.end(), gathered.begin(), gathered.begin() + used);
+      used = 0;
     }
   };
 
@@ -149,24 +169,26 @@ class ArchiveWriter {
   std::string problem_;
 };
 
-/// Reads one msgpack object. After the first problem the rest is left as it is.
+/// Reads values from where `in` stands. After the first problem the rest is left as it is.
 class ArchiveReader {
  public:
   template <class T>
   using Ref = T&;
 
-  ArchiveReader(const msgpack::object& object, std::string& problem)
-      : object_(object), problem_(problem) {}
+  /// `only_start`: what comes behind the fields of the outermost structure is not looked at.
+  explicit ArchiveReader(std::span<const std::byte> bytes, bool only_start = false)
+      : in_(bytes), only_start_(only_start) {}
 
   template <class... Fields>
   void operator()(Fields&&... values) {
     constexpr std::size_t kRequired = (std::size_t{!kIsAdded<Fields>} + ... + 0);
-    if (object_.type != msgpack::type::ARRAY) return refuse("expected an array");
-    const msgpack::object_array& array = object_.via.array;
-    if (array.size < kRequired)
-      return refuse(fmt::format("{} fields of {}", array.size, kRequired));
-    [[maybe_unused]] std::uint32_t position = 0;  // of a structure without fields
-    (field_of(array, position, values), ...);
+    const auto count = array("an array");
+    if (!count) return;
+    if (*count < kRequired) return refuse(fmt::format("{} fields of {}", *count, kRequired));
+    const bool leave_the_rest = std::exchange(only_start_, false);
+    [[maybe_unused]] std::uint64_t position = 0;  // of a structure without fields
+    (field(*count, position, values), ...);
+    if (!leave_the_rest && good() && *count > position && !in_.skip(*count - position)) broken();
   }
 
   template <class T>
@@ -175,15 +197,14 @@ class ArchiveReader {
   template <std::unsigned_integral T>
   void value(T& number) {
     if constexpr (std::is_same_v<T, bool>) {
-      if (object_.type != msgpack::type::BOOLEAN) return refuse("expected true or false");
-      number = object_.via.boolean;
+      const auto item = take(Kind::kTruth, "true or false");
+      if (good()) number = item.number != 0;
     } else {
-      if (object_.type != msgpack::type::POSITIVE_INTEGER)
-        return refuse("expected a whole number, not negative");
-      if (object_.via.u64 > std::numeric_limits<T>::max())
-        return refuse(
-            fmt::format("{} is above {}", object_.via.u64, std::numeric_limits<T>::max()));
-      number = static_cast<T>(object_.via.u64);
+      const auto item = take(Kind::kNumber, "a whole number, not negative");
+      if (!good()) return;
+      if (item.number > std::numeric_limits<T>::max())
+        return refuse(fmt::format("{} is above {}", item.number, std::numeric_limits<T>::max()));
+      number = static_cast<T>(item.number);
     }
   }
   template <class E>
@@ -196,10 +217,10 @@ class ArchiveReader {
     e = static_cast<E>(number);
   }
   void value(std::string& text) {
-    if (object_.type != msgpack::type::STR) return refuse("expected text");
-    if (object_.via.str.size > kMaxTextBytes)
-      return refuse(fmt::format("a text of {} bytes", object_.via.str.size));
-    text.assign(object_.via.str.ptr, object_.via.str.size);
+    const auto item = take(Kind::kText, "text");
+    if (!good()) return;
+    if (item.number > kMaxTextBytes) return refuse(fmt::format("a text of {} bytes", item.number));
+    text.assign(reinterpret_cast<const char*>(item.body.data()), item.body.size());
   }
   void value(FabricAddress& address) { binary(address, kMaxAddressBytes); }
   void value(InlineBytes& data) { binary(data.bytes, kMaxInlineBytes); }
@@ -210,103 +231,107 @@ class ArchiveReader {
   }
   template <class T>
   void value(std::vector<T>& list) {
-    if (object_.type != msgpack::type::ARRAY) return refuse("expected a list");
-    const msgpack::object_array& array = object_.via.array;
-    if (array.size > kMaxListEntries) return refuse(fmt::format("a list of {}", array.size));
-    list.resize(array.size);
-    for (std::uint32_t i = 0; i < array.size && problem_.empty(); ++i)
-      ArchiveReader(array.ptr[i], problem_).value(list[i]);
+    const auto count = array("a list");
+    if (!count) return;
+    if (*count > kMaxListEntries) return refuse(fmt::format("a list of {}", *count));
+    list.resize(*count);
+    for (std::size_t i = 0; i < list.size() && good(); ++i) value(list[i]);
   }
   template <class T>
   void value(std::optional<T>& maybe) {
     maybe.reset();
-    if (object_.type == msgpack::type::NIL) return;
-    value(maybe.emplace());
+    auto behind = in_;
+    if (behind.next().kind != Kind::kNil) return value(maybe.emplace());
+    in_ = behind;
   }
   template <class... Alternatives>
   void value(std::variant<Alternatives...>& variant) {
-    if (object_.type != msgpack::type::ARRAY || object_.via.array.size < 2)
-      return refuse("expected [kind, value]");
+    const auto count = array("[kind, value]");
+    if (!count) return;
+    if (*count < 2) return refuse("expected [kind, value]");
     std::uint32_t kind = 0;
-    ArchiveReader(object_.via.array.ptr[0], problem_).value(kind);
-    if (problem_.empty() && kind >= sizeof...(Alternatives))
+    value(kind);
+    if (good() && kind >= sizeof...(Alternatives))
       return refuse(fmt::format("unknown kind {}", kind));
-    if (problem_.empty())
-      alternative(variant, kind, object_.via.array.ptr[1],
-                  std::index_sequence_for<Alternatives...>());
+    if (good()) alternative(variant, kind, std::index_sequence_for<Alternatives...>());
+    if (good() && !in_.skip(*count - 2)) broken();
   }
 
+  /// What is wrong; empty: nothing.
+  const std::string& problem() const { return problem_; }
+  std::size_t bytes_left() const { return in_.left().size(); }
+
  private:
+  using Kind = MsgpackCursor::Kind;
+
+  bool good() const { return problem_.empty(); }
+  MsgpackCursor::Item take(Kind kind, std::string_view expected) {
+    if (!good()) return {};
+    const auto item = in_.next();
+    if (item.kind == Kind::kBroken)
+      broken();
+    else if (item.kind != kind)
+      refuse(fmt::format("expected {}", expected));
+    return item;
+  }
+  std::optional<std::uint64_t> array(std::string_view expected) {
+    const auto item = take(Kind::kArray, expected);
+    return good() ? std::optional(item.number) : std::nullopt;
+  }
   void binary(std::vector<std::byte>& bytes, std::size_t most) {
-    if (object_.type != msgpack::type::BIN) return refuse("expected binary");
-    if (object_.via.bin.size > most)
-      return refuse(fmt::format("binary of {} bytes, at most {}", object_.via.bin.size, most));
-    const auto* first = reinterpret_cast<const std::byte*>(object_.via.bin.ptr);
-    bytes.assign(first, first + object_.via.bin.size);
+    const auto item = take(Kind::kBinary, "binary");
+    if (!good()) return;
+    if (item.number > most)
+      return refuse(fmt::format("binary of {} bytes, at most {}", item.number, most));
+    bytes.assign(item.body.begin(), item.body.end());
   }
   template <class T>
-  void field_of(const msgpack::object_array& array, std::uint32_t& position, T& into) {
-    field(array.ptr[position], position, into);
-  }
-  template <class T>
-  void field_of(const msgpack::object_array& array, std::uint32_t& position, Added<T>& into) {
-    if (position < array.size) field(array.ptr[position], position, into.value);
-  }
-  template <class T>
-  void field(const msgpack::object& object, std::uint32_t& position, T& into) {
-    if (!problem_.empty()) return;
-    ArchiveReader(object, problem_).value(into);
-    if (!problem_.empty()) problem_ = fmt::format("field {}: {}", position, problem_);
+  void field(std::uint64_t count, std::uint64_t& position, T& into) {
+    if (!good() || position >= count) return;  // without the last ones: they were added later
+    if constexpr (kIsAdded<T>)
+      value(into.value);
+    else
+      value(into);
+    if (!good()) problem_ = fmt::format("field {}: {}", position, problem_);
     ++position;
   }
   template <class Variant, std::size_t... I>
-  void alternative(Variant& variant, std::size_t kind, const msgpack::object& object,
-                   std::index_sequence<I...>) {
-    ((I == kind ? ArchiveReader(object, problem_).value(variant.template emplace<I>()) : void()),
-     ...);
+  void alternative(Variant& variant, std::size_t kind, std::index_sequence<I...>) {
+    ((I == kind ? value(variant.template emplace<I>()) : void()), ...);
   }
+  void broken() { refuse("not msgpack, or cut off"); }
   void refuse(std::string why) {
-    if (problem_.empty()) problem_ = std::move(why);
+    if (good()) problem_ = std::move(why);
   }
 
-  const msgpack::object& object_;
-  std::string& problem_;
+  MsgpackCursor in_;
+  bool only_start_;
+  std::string problem_;
 };
 
-/// One complete msgpack object, taken apart but not yet read; refers to the bytes.
-class ArchiveDocument {
- public:
-  /// Allocates at most in proportion to the bytes; anything before or after one object is an error.
-  static Result<ArchiveDocument> parse(std::span<const std::byte> bytes, std::size_t most) {
-    if (bytes.size() > most)
-      return fail(ErrorCode::kInvalidArgument, "{} bytes, at most {}", bytes.size(), most);
-    try {
-      const msgpack::unpack_limit limit(bytes.size(), bytes.size(), bytes.size(), bytes.size(),
-                                        bytes.size(), kMaxNesting);
-      std::size_t offset = 0;
-      ArchiveDocument document;
-      document.handle_ = msgpack::unpack(
-          reinterpret_cast<const char*>(bytes.data()), bytes.size(), offset,
-          [](msgpack::type::object_type, std::size_t, void*) { return true; }, nullptr, limit);
-      if (offset != bytes.size())
-        return fail(ErrorCode::kInvalidArgument, "{} bytes after the end", bytes.size() - offset);
-      return document;
-    } catch (const std::exception& e) {
-      return fail(ErrorCode::kInvalidArgument, "not msgpack: {}", e.what());
-    }
-  }
+/// The structure that these bytes are; they allocate at most in proportion to their number.
+/// kInvalidArgument for anything else, also for more behind it.
+template <class T>
+Result<T> unarchive(std::span<const std::byte> bytes, std::size_t most) {
+  if (bytes.size() > most)
+    return fail(ErrorCode::kInvalidArgument, "{} bytes, at most {}", bytes.size(), most);
+  Result<T> structure;
+  ArchiveReader reader(bytes);
+  reader.value(*structure);
+  if (!reader.problem().empty()) return fail(ErrorCode::kInvalidArgument, "{}", reader.problem());
+  if (reader.bytes_left() > 0)
+    return fail(ErrorCode::kInvalidArgument, "{} bytes after the end", reader.bytes_left());
+  return structure;
+}
 
-  template <class T>
-  Result<T> read() const {
-    T structure;
-    std::string problem;
-    ArchiveReader(handle_.get(), problem).value(structure);
-    if (!problem.empty()) return fail(ErrorCode::kInvalidArgument, "{}", problem);
-    return structure;
-  }
-
- private:
-  msgpack::object_handle handle_;
-};
+/// The first fields of a structure that may be of another version: the rest is not looked at.
+template <class T>
+Result<T> unarchive_start(std::span<const std::byte> bytes) {
+  T start;
+  ArchiveReader reader(bytes, true);
+  reader.value(start);
+  if (!reader.problem().empty()) return fail(ErrorCode::kInvalidArgument, "{}", reader.problem());
+  return start;
+}
 
 }  // namespace penstock

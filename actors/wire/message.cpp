@@ -195,10 +195,7 @@ Result<std::vector<std::byte>> encode(const Message& message) {
 }
 
 Result<Message> decode_message(std::span<const std::byte> bytes) {
-  auto document = ArchiveDocument::parse(bytes, kMaxMessageBytes);
-  if (!document)
-    return fail(ErrorCode::kInvalidArgument, "fabric message: {}", document.error().message);
-  auto envelope = document->read<Envelope>();
+  auto envelope = unarchive_start<Envelope>(bytes);
   if (!envelope)
     return fail(ErrorCode::kInvalidArgument, "fabric message: {}", envelope.error().message);
   const std::uint32_t version = envelope->version;
@@ -207,7 +204,7 @@ Result<Message> decode_message(std::span<const std::byte> bytes) {
                 "fabric message of version {}, this build talks {}; nodes at most one apart work "
                 "together, upgrade the older one",
                 version, kWireVersion);
-  auto message = document->read<Message>();
+  auto message = unarchive<Message>(bytes, kMaxMessageBytes);
   if (!message)
     return fail(ErrorCode::kInvalidArgument, "fabric message: {}", message.error().message);
   return message;
