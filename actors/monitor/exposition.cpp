@@ -220,6 +220,14 @@ std::string exposition(const json& everything) {
                  status.at("uptime_s").get<double>());
   families.gauge("penstock_draining", "1 while the node takes no new work", {},
                  status.at("draining").get<bool>());
+  const json& process = everything.at("process");
+  families.gauge("penstock_open_files", "Descriptors that the service has open", {},
+                 process.at("open_files").get<double>());
+  families.gauge("penstock_open_files_limit", "So many it may have open", {},
+                 process.at("open_files_limit").get<double>());
+  families.gauge("penstock_resident_bytes",
+                 "Memory of the service, with its regions' touched pages", {},
+                 process.at("resident_bytes").get<double>());
   add_devices(families, status);
   add_transfers(families, status, everything.at("counts"));
   add_members(families, everything.at("nodes"));
