@@ -148,7 +148,7 @@ Result<Value> value_of_text(const std::string& key, const std::string& text,
                             const std::string& source) {
   if (!text.starts_with('[') && !text.starts_with('{'))
     return Value(key, YAML::Node(text), {source, false});
-  auto node = parse_yaml(text, source, false);
+  auto node = parse_yaml(text, source + ": " + key, false);
   if (!node) return tl::unexpected(node.error());
   return Value(key, *node, {source, false});
 }
@@ -211,9 +211,9 @@ Result<void> load_overrides(const std::vector<std::string>& overrides, Loading& 
   for (const std::string& text : overrides) {
     const std::size_t equals = text.find('=');
     if (equals == std::string::npos || equals == 0)
-      return fail(ErrorCode::kInvalidArgument, "option {}: wanted section.key=value", text);
+      return fail(ErrorCode::kInvalidArgument, "--set {}: wanted section.key=value", text);
     const std::string key = text.substr(0, equals);
-    auto set = set_text(key, text.substr(equals + 1), "option " + key, loading);
+    auto set = set_text(key, text.substr(equals + 1), "--set", loading);
     if (!set) return set;
   }
   return {};

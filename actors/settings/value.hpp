@@ -18,7 +18,7 @@ namespace penstock {
 
 /// Where values come from: decides how lists may be written and how a place is named.
 struct Source {
-  std::string name;       // "penstockd.yaml", "environment PENSTOCK_X", "option a.b=c"
+  std::string name;       // "penstockd.yaml", "environment PENSTOCK_X", "--set"
   bool has_lines = true;  // a file: a place is name and line
 };
 

@@ -316,12 +316,11 @@ TEST(AConfigurationFile, ThatIsMissingOrNoFileIsAnErrorWithItsPath) {
 
 TEST(AFlag, ThatIsWrongNamesItself) {
   EXPECT_EQ(error_of_option("log.levle=info"),
-            "option log.levle: log.levle: unknown key; did you mean log.level?");
+            "--set: log.levle: unknown key; did you mean log.level?");
   EXPECT_THAT(error_of_option("log.level"), HasSubstr("wanted section.key=value"));
   EXPECT_THAT(error_of_option("=x"), HasSubstr("wanted section.key=value"));
-  EXPECT_THAT(error_of_option("caf.threads=x"),
-              HasSubstr("option caf.threads: caf.threads: found"));
-  EXPECT_THAT(error_of_option("request.bind=[a"), HasSubstr("not YAML"));
+  EXPECT_THAT(error_of_option("caf.threads=x"), HasSubstr("--set: caf.threads: found"));
+  EXPECT_THAT(error_of_option("request.bind=[a"), HasSubstr("--set: request.bind: not YAML"));
   EXPECT_THAT(error_of_option("log.level="), HasSubstr("empty value"));
   EXPECT_THAT(error_of_option("request.bind="), HasSubstr("empty value"));
 }
