@@ -29,7 +29,6 @@ constexpr int kKeepaliveIdleS = 10;
 constexpr int kKeepaliveIntervalS = 10;
 constexpr int kKeepaliveProbes = 3;
 constexpr int kUnacknowledgedMs = 40'000;
-constexpr std::size_t kMostRoutes = 65536;
 
 /// From this machine: by ipc, of which ZeroMQ says "localhost:" and who it is, or from loopback.
 bool is_local(const std::string& address) {
@@ -230,17 +229,16 @@ std::string Gateway::State::identity_of(const ClientId& client) const {
 }
 
 void Gateway::State::note_route(Incoming& incoming) {
-  if (routes.size() >= kMostRoutes && !routes.contains(incoming.identity)) routes.clear();
-  routes[incoming.identity] = {incoming.asker.name,
-                               zmq_msg_get(incoming.payload.handle(), ZMQ_SRCFD)};
+  routes.note(incoming.identity, incoming.asker.name,
+              zmq_msg_get(incoming.payload.handle(), ZMQ_SRCFD));
 }
 
 /// False: somebody else's connection has taken this identity. Where keys are asked for, one that
 /// nobody has spoken under is nobody's.
 bool Gateway::State::is_routed(const ClientId& client, const std::string& identity) const {
-  const auto found = routes.find(identity);
-  if (found == routes.end()) return !doorman.asks_for_keys();
-  return client_of(found->second.who, identity) == client;
+  const Routes::Route* route = routes.find(identity);
+  if (route == nullptr) return !doorman.asks_for_keys();
+  return client_of(route->who, identity) == client;
 }
 
 /// Whoever was struck off the list hears nothing more, though it may never speak again.
@@ -258,10 +256,10 @@ void Gateway::State::cut_unlisted() {
 }
 
 void Gateway::State::cut(const std::string& identity) {
-  const auto found = routes.find(identity);
-  if (found == routes.end()) return;
-  connections->cut(found->second.fd);
-  routes.erase(found);
+  const Routes::Route* route = routes.find(identity);
+  if (route == nullptr) return;
+  connections->cut(route->fd);
+  routes.forget(identity);
 }
 
 void Gateway::State::deny(const ClientId& client, const Principal& asker, std::uint64_t id,

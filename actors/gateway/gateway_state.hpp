@@ -21,6 +21,7 @@
 #include "actors/gateway/gateway.hpp"
 #include "actors/gateway/outbox.hpp"
 #include "actors/gateway/rings.hpp"
+#include "actors/gateway/routes.hpp"
 #include "actors/gateway/turns.hpp"
 
 namespace penstock {
@@ -32,12 +33,6 @@ inline constexpr int kRequestsPerTurn = 256;
 inline constexpr std::size_t kMostUnderWay = 65536;
 inline constexpr std::size_t kMostWaitingBytes = std::size_t{1} << 30;
 inline constexpr std::size_t kNumberBytes = sizeof(std::uint64_t);
-
-/// Where an identity's messages came from last.
-struct Route {
-  std::string who;
-  int fd = -1;
-};
 
 /// One message of a client: its identity and what it sent. More than one frame is not ours.
 struct Incoming {
@@ -123,7 +118,7 @@ struct Gateway::State {
   Doorman doorman;
   zmq::socket_t router;
   std::optional<Connections> connections;
-  std::unordered_map<std::string, Route> routes;  // by identity
+  Routes routes;
   std::atomic<bool> waits{false};                 // somebody has a request waiting for its turn
   std::vector<std::string> endpoints;
   std::unordered_map<ClientId, std::deque<Outgoing>> stuck;  // in the order of sending
