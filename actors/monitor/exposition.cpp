@@ -208,7 +208,7 @@ void add_members(Families& to, const json& nodes) {
 
 }  // namespace
 
-std::string exposition(const json& everything) {
+std::string exposition(const json& everything, const json& process) {
   const json& status = everything.at("status");
   Families families;
   families.gauge("penstock_info", "Who this is",
@@ -220,7 +220,6 @@ std::string exposition(const json& everything) {
                  status.at("uptime_s").get<double>());
   families.gauge("penstock_draining", "1 while the node takes no new work", {},
                  status.at("draining").get<bool>());
-  const json& process = everything.at("process");
   families.gauge("penstock_open_files", "Descriptors that the service has open", {},
                  process.at("open_files").get<double>());
   families.gauge("penstock_open_files_limit", "So many it may have open", {},

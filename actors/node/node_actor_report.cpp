@@ -1,7 +1,6 @@
 // The node actor: what it tells of itself and its transfers.
 #include "actors/node/member_report.hpp"
 #include "actors/node/node_actor_class.hpp"
-#include "actors/node/process_report.hpp"
 #include "actors/node/status_report.hpp"
 
 namespace penstock {
@@ -26,8 +25,7 @@ caf::typed_response_promise<Watched> NodeActor::watched() {
         {"status", status(gathered)},
         {"nodes", nodes()},
         {"transfers", watched_transfers(ledger_, streams_, third_party_.shadows(), gathered)},
-        {"counts", monitor_.counts()},
-        {"process", process_report()}})});
+        {"counts", monitor_.counts()}})});
   });
   return promise;
 }

@@ -5,6 +5,7 @@
 #include "actors/messages.hpp"
 #include "actors/monitor/exposition.hpp"
 #include "actors/monitor/page.hpp"
+#include "actors/monitor/process_report.hpp"
 
 namespace penstock {
 namespace {
@@ -53,7 +54,7 @@ Result<std::unique_ptr<HttpServer>> open_watch_page_server(const MetricsSettings
   setup.pages["/metrics"] = [&system, node]() -> Result<HttpServer::Content> {
     auto everything = ask(system, node);
     if (!everything) return tl::unexpected(everything.error());
-    return HttpServer::Content{kExpositionType, exposition(**everything)};
+    return HttpServer::Content{kExpositionType, exposition(**everything, process_report())};
   };
   setup.pages["/state"] = [&system, node]() -> Result<HttpServer::Content> {
     auto everything = ask(system, node);

@@ -1,7 +1,6 @@
 // A card opened with libfabric: fabric, domain and address vector, and the memory registered there.
 #pragma once
 
-#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -32,12 +31,9 @@ class Domain : public std::enable_shared_from_this<Domain> {
   Result<std::unique_ptr<MemoryRegistration>> register_memory(std::span<std::byte> memory,
                                                               int gpu = -1);
 
-  /// Taken before the provider's progress runs; held until it has, where progress and registration
-  /// do not agree on a lock of their own. It forgets the thread's errno: libfabric's tcp (1.17,
-  /// xnet_recv_cm_msg) asks errno why a stranger's connection ended without a word, where nothing
-  /// has set it, and keeps the descriptor for good when it still says EAGAIN.
+  /// Held while the provider's progress runs, where progress and registration do not agree on a
+  /// lock of their own; holds nothing otherwise.
   std::unique_lock<std::mutex> progress_lock() {
-    errno = 0;
     return traits_.serialize_registration ? std::unique_lock(registration_mutex_)
                                           : std::unique_lock<std::mutex>();
   }

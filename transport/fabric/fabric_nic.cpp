@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <cerrno>
 
 #include "transport/fabric/half_open.hpp"
 
@@ -19,6 +20,14 @@ constexpr unsigned kOutboundPollsAtMost = 4;
 constexpr unsigned kQuietPollsAtMost = 16;
 /// A socket that was shut down needs no answer from anybody: its buffer is emptied and it is gone.
 constexpr std::chrono::milliseconds kReadsEndWithin{200};
+
+/// Reading a queue runs the provider's progress. The thread's errno is forgotten before:
+/// libfabric's tcp (1.17, xnet_recv_cm_msg) asks errno why a stranger's connection ended without a
+/// word, where nothing has set it, and keeps the descriptor for good when it still says EAGAIN.
+ssize_t read_queue(fid_cq* queue, fi_cq_data_entry* entries, std::size_t most) {
+  errno = 0;
+  return fi_cq_read(queue, entries, most);
+}
 
 std::string_view describe(Direction direction) {
   return direction == Direction::kWrite ? "write" : "read";
@@ -114,7 +123,7 @@ void FabricNic::close_endpoint(Fid<fid_ep>& endpoint, const FabricAddress& addre
   if (domain_->traits().accepts_sockets && shut_down_accepted(address) > 0) {
     // Each round of progress takes a bounded number of events; a few hundred connections may end
     // at once. Reading 0 entries runs progress and takes nothing out of the queue.
-    for (int round = 0; round < 64; ++round) fi_cq_read(shared_queue_.get(), nullptr, 0);
+    for (int round = 0; round < 64; ++round) read_queue(shared_queue_.get(), nullptr, 0);
   }
   endpoint.reset();
 }
@@ -222,7 +231,7 @@ std::size_t FabricNic::poll_outbound(std::span<Completion> completions) {
   quiet_polls_ = 0;
   std::array<fi_cq_data_entry, kReadAtOnce> entries;
   const auto room = std::min(entries.size(), completions.size());
-  const auto read = fi_cq_read(outbound_queue_.get(), entries.data(), room);
+  const auto read = read_queue(outbound_queue_.get(), entries.data(), room);
   std::size_t count = 0;
   for (ssize_t i = 0; i < read; ++i) {
     if (entries[i].flags & (FI_REMOTE_WRITE | FI_REMOTE_READ | FI_RECV)) continue;
@@ -252,7 +261,7 @@ std::size_t FabricNic::poll_outbound(std::span<Completion> completions) {
 std::size_t FabricNic::poll_shared(std::span<Completion> completions) {
   std::array<fi_cq_data_entry, kReadAtOnce> entries;
   const auto room = std::min(entries.size(), completions.size());
-  const auto read = fi_cq_read(shared_queue_.get(), entries.data(), room);
+  const auto read = read_queue(shared_queue_.get(), entries.data(), room);
   std::size_t count = 0;
   for (ssize_t i = 0; i < read; ++i)
     count += take_shared(entries[i].op_context, entries[i].flags, entries[i].len, entries[i].data,

@@ -1,4 +1,4 @@
-#include "actors/node/process_report.hpp"
+#include "actors/monitor/process_report.hpp"
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -10,18 +10,20 @@
 namespace penstock {
 namespace {
 
+std::uint64_t open_files_limit() {
+  rlimit limit{};
+  return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : 0;
+}
+
 std::uint64_t open_files() {
   std::error_code error;
   std::uint64_t count = 0;
   for (std::filesystem::directory_iterator file("/proc/self/fd", error), end; file != end;
        file.increment(error))
     ++count;
-  return count > 0 ? count - 1 : 0;  // without the folder's own
-}
-
-std::uint64_t open_files_limit() {
-  rlimit limit{};
-  return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : 0;
+  // To look takes a descriptor, too.
+  if (error == std::errc::too_many_files_open) return open_files_limit();
+  return count > 0 ? count - 1 : 0;
 }
 
 /// The second number of /proc/PID/statm, in pages (proc(5)).
