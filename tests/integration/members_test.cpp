@@ -210,7 +210,9 @@ TEST(Members, ANodeThatRestartsFiftyTimesAtOneAddressAlwaysComesBackAndCostsNoth
   }
   EXPECT_TRUE(eventually([&] { return open_files(a) <= files + 2; }))
       << files << " open files after ten rounds, " << open_files(a) << " after fifty";
-  if (!kSanitized) EXPECT_LE(resident_kib(a), memory + 4096);
+  if (!kSanitized) {
+    EXPECT_LE(resident_kib(a), memory + 4096);
+  }
 }
 
 TEST(Members, AfterARestartOfTheServiceAClientHasItsRegionsAndSubscriptionsAgain) {
