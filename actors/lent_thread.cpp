@@ -55,7 +55,7 @@ void LentThread::begin(std::function<void()> wake) {
 }
 
 bool LentThread::work(bool quiet) {
-  if (willing_ != quiet) {  // written by this thread alone
+  if (willing_ != quiet) {
     const std::lock_guard lock(mutex_);
     willing_ = quiet;
   }
@@ -76,7 +76,7 @@ bool LentThread::work(bool quiet) {
 bool LentThread::next(std::vector<caf::resumable*>& jobs, std::size_t most) {
   if (!waiting_.load(std::memory_order_relaxed)) return false;
   const std::lock_guard lock(mutex_);
-  if (waits_.empty()) return false;
+  if (waits_.empty() || !open_) return false;  // closed: close() takes them
   const auto end = waits_.begin() + static_cast<std::ptrdiff_t>(std::min(most, waits_.size()));
   jobs.assign(waits_.begin(), end);
   waits_.erase(waits_.begin(), end);
@@ -87,8 +87,14 @@ bool LentThread::next(std::vector<caf::resumable*>& jobs, std::size_t most) {
 
 void LentThread::run(caf::resumable* job) {
   switch (job->resume(&worker_, kMessages)) {
-    case caf::resumable::resume_later:
-      return worker_.exec_later(job);  // with its reference
+    case caf::resumable::resume_later:  // with its reference
+      if (rest_ == Rest::kOnWorkers) return worker_.exec_later(job);
+      {
+        const std::lock_guard lock(mutex_);
+        waits_.push_back(job);
+        waiting_.store(true);
+      }
+      return;
     case caf::resumable::awaiting_message:
     case caf::resumable::done:
     case caf::resumable::shutdown_execution_unit:

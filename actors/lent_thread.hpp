@@ -1,4 +1,4 @@
-// A polling thread that runs actors between its rounds. A small transfer is a dozen messages
+// A thread that polls, and runs actors between its rounds. A small transfer is a dozen messages
 // between threads, and each wakes another one; with this the actors that a message is for run where
 // the message came from, one after the other, and what they send is posted by the same thread.
 //
@@ -9,6 +9,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -22,10 +23,14 @@ namespace penstock {
 
 class LentThread final : public SideWork {
  public:
-  /// Messages that an actor takes in a row. What is left, it takes on a worker: the poller waits.
+  /// Messages that an actor takes in a row.
   static constexpr std::size_t kMessages = 4;
+  /// Where it takes what is left: on a worker, or here in a later round.
+  enum class Rest : std::uint8_t { kOnWorkers, kHere };
   /// Actors that run between two rounds.
   static constexpr std::size_t kRuns = 16;
+
+  explicit LentThread(Rest rest = Rest::kOnWorkers) : rest_(rest) {}
 
   // -- any thread --------------------------------------------------------------------------------
 
@@ -42,10 +47,12 @@ class LentThread final : public SideWork {
                                     std::forward<Message>(message)),
           &jobs_);
   }
+  /// Whether it would run an actor now.
+  bool willing() const { return willing_.load(std::memory_order_relaxed); }
   /// The one that runs actors on this thread; null on all other threads.
   static LentThread* here();
 
-  // -- the polling thread ------------------------------------------------------------------------
+  // -- the thread itself -------------------------------------------------------------------------
 
   void begin(std::function<void()> wake) override;
   bool work(bool quiet) override;
@@ -72,6 +79,7 @@ class LentThread final : public SideWork {
   bool next(std::vector<caf::resumable*>& jobs, std::size_t most);
   void run(caf::resumable* job);
 
+  const Rest rest_;
   Jobs jobs_{*this};
   Worker worker_;
   std::function<void()> wake_;
@@ -79,14 +87,14 @@ class LentThread final : public SideWork {
   std::condition_variable idle_;
   std::vector<caf::resumable*> waits_;  // each with a reference
   bool open_ = false;
-  bool willing_ = false;
+  std::atomic<bool> willing_{false};  // written by the thread alone, under the lock
   bool running_ = false;
   std::atomic<bool> waiting_{false};
-  std::vector<caf::resumable*> taken_;  // the polling thread's
+  std::vector<caf::resumable*> taken_;  // the thread's own
 };
 
-/// As tell(), and as soon as that can be: where a polling thread runs the sender, it runs the
-/// receiver next.
+/// As tell(), and as soon as that can be: where a lent thread runs the sender, it runs the receiver
+/// next.
 template <class Message>
 void tell_next(const caf::actor& to, Message&& message) {
   if (LentThread* thread = LentThread::here())

@@ -147,6 +147,17 @@ class DeviceActor : public caf::event_based_actor {
   }
 
  private:
+  /// Where the node accepted the transfer when that thread is still awake: it has the node's state
+  /// in its cache, and nobody else touches it meanwhile.
+  template <class Message>
+  void tell_node(Message message) {
+    const auto& desk = setup_.desk_thread;
+    if (desk && desk->willing())
+      desk->tell(setup_.node, std::move(message));
+    else
+      tell_next(setup_.node, std::move(message));
+  }
+
   Outbound::Port outbound_port() {
     return {
         .command = [this](PollerCommand command) { push(std::move(command)); },
@@ -168,13 +179,10 @@ class DeviceActor : public caf::event_based_actor {
             },
         .make_visible = [](const Region& region) { make_visible(region); },
         .notify =
-            [this](Notification notification) {
-              tell_next(setup_.node, Notified{std::move(notification)});
-            },
+            [this](Notification notification) { tell_node(Notified{std::move(notification)}); },
         .ended =
             [this](TransferResult result) {
-              tell_next(setup_.node,
-                        TransferEnded{std::make_shared<TransferResult>(std::move(result))});
+              tell_node(TransferEnded{std::make_shared<TransferResult>(std::move(result))});
             },
     };
   }
@@ -194,9 +202,7 @@ class DeviceActor : public caf::event_based_actor {
                                             Clock::now() + setup_.inbound.grace_max});
             },
         .notify =
-            [this](Notification notification) {
-              tell_next(setup_.node, Notified{std::move(notification)});
-            },
+            [this](Notification notification) { tell_node(Notified{std::move(notification)}); },
         .rekey = [this](std::shared_ptr<Region> region,
                         std::uint16_t nic) { rekey(std::move(region), nic); },
         .make_visible = [](const Region& region) { make_visible(region); },

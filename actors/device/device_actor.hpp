@@ -20,10 +20,11 @@ struct DeviceActorSetup {
   std::shared_ptr<RegionTable> regions;
   std::shared_ptr<const LiveShadows> shadows;  // the node's
   caf::actor node;
-  std::vector<caf::actor> nics;  // by card
-  bool sealed = false;           // messages over the fabric are
-  Incarnation incarnation = 0;   // ours
-  bool warm_up = true;           // new peers
+  std::shared_ptr<LentThread> desk_thread;  // runs the node while it is awake; null: there is none
+  std::vector<caf::actor> nics;             // by card
+  bool sealed = false;                      // messages over the fabric are
+  Incarnation incarnation = 0;              // ours
+  bool warm_up = true;                      // new peers
 };
 
 caf::actor spawn_device(caf::actor_system& system, DeviceActorSetup setup);

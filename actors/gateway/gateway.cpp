@@ -155,8 +155,10 @@ void Gateway::State::run() {
   sigset_t signals;  // they belong to the main thread
   sigfillset(&signals);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  if (setup.side_work) setup.side_work->begin([] {});  // it is given nothing while we sleep
   while (!stopping) {
     try {
+      if (setup.side_work) setup.side_work->work(false);
       std::vector<zmq::pollitem_t> items = {{nullptr, outbox.wake_fd(), ZMQ_POLLIN, 0},
                                             {connections->handle(), 0, ZMQ_POLLIN, 0},
                                             {nullptr, rings.handle(), ZMQ_POLLIN, 0}};

@@ -15,6 +15,7 @@
 #include "actors/protocol/request.hpp"
 #include "actors/security/allow_list.hpp"
 #include "actors/security/key.hpp"
+#include "transport/poller/side_work.hpp"
 
 namespace penstock {
 
@@ -43,6 +44,8 @@ class Gateway {
     std::size_t ring_bytes = 256u << 10;      // each way, a power of two
     std::chrono::microseconds ring_spin{50};  // so long the next request by a ring is looked for
     bool ring_yields = false;                 // and the core is offered to others at every look
+    /// Done while the next request by a ring is looked for, between two looks; null: nothing.
+    std::shared_ptr<SideWork> side_work{};
     std::shared_ptr<DescriptorSocket> descriptors{};
     /// Called on the gateway's thread before `sink`, for the only request of its client that is
     /// under way: true when it is dealt with. May be empty.

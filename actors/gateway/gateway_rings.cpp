@@ -50,7 +50,8 @@ void Gateway::State::spin() {
   const auto turn = now + kTurn;
   auto look = now + kLook;
   for (unsigned looks = 1; may_receive() && !outbox.rung() && !stopping; ++looks) {
-    const bool nothing = receive_by_rings() == 0;
+    bool nothing = receive_by_rings() == 0;
+    if (setup.side_work && setup.side_work->work(true)) nothing = false;
     deliver_some();
     if (nothing && setup.ring_yields) std::this_thread::yield();
     if (nothing && !setup.ring_yields && looks % kLooksBetweenClocks != 0) continue;

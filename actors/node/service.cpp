@@ -81,6 +81,7 @@ struct Service::State {
   std::unique_ptr<caf::actor_system> system;
   caf::actor node;
   std::shared_ptr<FrontDesk> desk = std::make_shared<FrontDesk>();
+  std::shared_ptr<LentThread> desk_thread;  // the gateway's; null: it runs no actors
   std::shared_ptr<LiveShadows> shadows = std::make_shared<LiveShadows>();
   NodeChildren children;
   std::shared_ptr<Door> door;
@@ -194,6 +195,7 @@ DeviceActorSetup Service::State::device_setup(std::size_t index) const {
   setup.regions = regions;
   setup.shadows = shadows;
   setup.node = node;
+  setup.desk_thread = desk_thread;
   setup.nics = children.nics[index];
   setup.incarnation = incarnation;
   setup.sealed = cluster_keys.has_value();
@@ -292,6 +294,7 @@ Result<void> Service::State::open_gateway() {
   const std::size_t cores = std::thread::hardware_concurrency();
   setup.ring_spin = spin_of(settings.request.ring_spin, cores);
   setup.ring_yields = has_few(cores);
+  setup.side_work = desk_thread;
   const auto hold = door->hold();
   auto opened = Gateway::start(std::move(setup));
   if (!opened) return tl::unexpected(opened.error());
@@ -364,6 +367,7 @@ void Service::State::stop() {
   if (door) door->shut();
   for (const auto& bell : machine.bells) bell->aim(nullptr);
   for (const auto& thread : machine.lent) thread->close();
+  if (desk_thread) desk_thread->close();
   if (system) {
     tell(node, CancelAll{});  // a copy in hand sees it, so that its thread can be waited for
     // The actors still use the workers, which from now on drop what they are given.
@@ -423,6 +427,11 @@ Result<std::unique_ptr<Service>> Service::start(const Settings& settings, DrainA
                                                      caf_spin(settings.caf, cores));
   state.system = std::make_unique<caf::actor_system>(*state.config);
   for (const auto& thread : state.machine.lent) thread->open(*state.system);
+  // Where nobody else needs its core while it waits awake, or somebody said how long it may.
+  if (settings.caf.on_pollers && (settings.request.ring_spin || !has_few(cores))) {
+    state.desk_thread = std::make_shared<LentThread>(LentThread::Rest::kHere);
+    state.desk_thread->open(*state.system);
+  }
   state.open_descriptors();
   state.spawn_node_actor();
   state.door = std::make_shared<Door>(state.node);

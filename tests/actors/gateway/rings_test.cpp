@@ -113,6 +113,19 @@ class Both {
   std::unique_ptr<client::Ring> ring_;
 };
 
+/// Notes what the gateway's thread lets it do.
+class NotingWork final : public SideWork {
+ public:
+  void begin(std::function<void()>) override { begun = true; }
+  bool work(bool awake) override {
+    last_awake = awake;
+    worked_awake = worked_awake || awake;
+    return false;
+  }
+  bool waiting() const override { return false; }
+  std::atomic<bool> begun{false}, last_awake{false}, worked_awake{false};
+};
+
 class RingsTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -127,6 +140,7 @@ class RingsTest : public ::testing::Test {
     setup.rings = 2;
     setup.ring_bytes = kRingBytes;
     setup.descriptors = descriptors_;
+    setup.side_work = work_;
     setup.sink = [this](const ClientId& client, const Request& request) { echo(client, request); };
     auto started = Gateway::start(std::move(setup));
     ASSERT_TRUE(started) << started.error().message;
@@ -159,6 +173,7 @@ class RingsTest : public ::testing::Test {
   std::filesystem::path folder_;
   zmq::context_t context_;
   std::shared_ptr<DescriptorSocket> descriptors_;
+  const std::shared_ptr<NotingWork> work_ = std::make_shared<NotingWork>();
   std::promise<Gateway*> started_;
   std::shared_future<Gateway*> started_future_ = started_.get_future().share();
   std::unique_ptr<Gateway> gateway_;
@@ -175,6 +190,18 @@ TEST_F(RingsTest, ARequestByTheRingIsAnsweredByTheRing) {
   EXPECT_EQ(counters.ring_requests, 990u);
   EXPECT_EQ(counters.ring_sent, 990u);
   EXPECT_EQ(counters.rings, 1u);
+}
+
+TEST_F(RingsTest, SideWorkIsDoneWhileTheNextRequestIsLookedForAndTakenBackBeforeTheThreadSleeps) {
+  Both client = connect_by_ring("a");
+  EXPECT_FALSE(work_->worked_awake);  // so far all came by ZeroMQ
+  for (std::uint64_t id = 10; id < 20; ++id) {
+    ASSERT_TRUE(client.by_ring(hello(id, "again")));
+    client.receive();
+  }
+  EXPECT_TRUE(work_->begun);
+  EXPECT_TRUE(eventually([&] { return work_->worked_awake.load(); }));
+  EXPECT_TRUE(eventually([&] { return !work_->last_awake; }));
 }
 
 TEST_F(RingsTest, WhatIsMalformedIsAnsweredAsByZeroMQ) {

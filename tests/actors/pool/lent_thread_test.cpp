@@ -80,7 +80,10 @@ class PollingThread {
 
 class LentThreadTest : public testing::Test {
  protected:
-  LentThreadTest() { lent->open(system); }
+  explicit LentThreadTest(LentThread::Rest rest = LentThread::Rest::kOnWorkers)
+      : lent(std::make_shared<LentThread>(rest)) {
+    lent->open(system);
+  }
   ~LentThreadTest() override {
     lent->close();
     for (const caf::actor& actor : actors) end_actor(actor);
@@ -111,6 +114,7 @@ class LentThreadTest : public testing::Test {
     }
     return true;
   }
+  std::thread::id last_of_a_long_queue();
   static caf::behavior answering() {
     return {[](const Ask& ask) { ask.thread->set_value(std::this_thread::get_id()); }};
   }
@@ -118,7 +122,7 @@ class LentThreadTest : public testing::Test {
   ActorSystemConfig config{2, 0us};
   caf::actor_system system{config};
   std::vector<caf::actor> actors;
-  std::shared_ptr<LentThread> lent = std::make_shared<LentThread>();
+  const std::shared_ptr<LentThread> lent;
   PollingThread polling{*lent};
 };
 
@@ -184,8 +188,13 @@ TEST_F(LentThreadTest, ACloseWaitsForWhatRunsThere) {
   closing.join();
 }
 
-TEST_F(LentThreadTest, ALongQueueIsLeftToWorkersSoThatThePollerGoesOn) {
-  let_rounds_pass();
+class KeepingThreadTest : public LentThreadTest {
+ protected:
+  KeepingThreadTest() : LentThreadTest(LentThread::Rest::kHere) {}
+};
+
+/// Which thread takes the last message of a queue that is one longer than an actor takes in a row.
+std::thread::id LentThreadTest::last_of_a_long_queue() {
   std::promise<void> entered, go_on;
   auto go = go_on.get_future().share();
   auto last = std::make_shared<std::promise<std::thread::id>>();
@@ -200,14 +209,42 @@ TEST_F(LentThreadTest, ALongQueueIsLeftToWorkersSoThatThePollerGoesOn) {
             },
             [](const Ask& ask) { ask.thread->set_value(std::this_thread::get_id()); }};
   });
-  ASSERT_TRUE(comes_to_run_here(actor));
+  EXPECT_TRUE(comes_to_run_here(actor));
   tell_on(lent, actor, Numbered{0, 0});
   entered.get_future().wait();
   for (std::size_t i = 1; i < LentThread::kMessages; ++i) tell(actor, Numbered{0, 1});
   tell(actor, Ask{last});
   go_on.set_value();
-  EXPECT_NE(ran_on.get(), polling.id());
+  const auto last_on = ran_on.get();
   EXPECT_EQ(first_on, polling.id());
+  return last_on;
+}
+
+TEST_F(LentThreadTest, ALongQueueIsLeftToWorkersSoThatThePollerGoesOn) {
+  let_rounds_pass();
+  EXPECT_NE(last_of_a_long_queue(), polling.id());
+}
+
+TEST_F(KeepingThreadTest, ALongQueueIsTakenThereToItsEnd) {
+  let_rounds_pass();
+  EXPECT_EQ(last_of_a_long_queue(), polling.id());
+}
+
+TEST_F(KeepingThreadTest, ACloseLeavesTheRestToWorkers) {
+  let_rounds_pass();
+  std::atomic<int> handled{0};
+  const auto actor = spawn([&](caf::event_based_actor*) -> caf::behavior {
+    return {[&](const Numbered&) { ++handled; },
+            [](const Ask& ask) { ask.thread->set_value(std::this_thread::get_id()); }};
+  });
+  for (int round = 0; round < 50; ++round) {
+    lent->open(system);
+    handled = 0;
+    for (int i = 0; i < 100; ++i) tell_on(lent, actor, Numbered{0, i});
+    lent->close();
+    EXPECT_NE(thread_of(actor), polling.id());
+    EXPECT_EQ(handled, 100) << round;
+  }
 }
 
 /// Notes that its messages come from each sender in order, on one thread at a time, and passes
