@@ -61,7 +61,8 @@ bool LentThread::work(bool quiet) {
   }
   bool worked = false;
   // To be handed on takes no time: all of them at once.
-  for (std::size_t left = quiet ? kRuns : kAll; left > 0 && next(taken_, left); worked = true) {
+  const std::size_t most = rest_ == Rest::kOnWorkers ? kRuns : 1;
+  for (std::size_t left = quiet ? most : kAll; left > 0 && next(taken_, left); worked = true) {
     if (quiet) left -= taken_.size();
     for (caf::resumable* job : taken_) quiet ? run(job) : worker_.exec_later(job);
     taken_.clear();

@@ -25,7 +25,8 @@ class LentThread final : public SideWork {
  public:
   /// Messages that an actor takes in a row.
   static constexpr std::size_t kMessages = 4;
-  /// Where it takes what is left: on a worker, or here in a later round.
+  /// Where it takes what is left: on a worker, or here in a later round, of which each runs one
+  /// actor only.
   enum class Rest : std::uint8_t { kOnWorkers, kHere };
   /// Actors that run between two rounds.
   static constexpr std::size_t kRuns = 16;

@@ -15,6 +15,10 @@ constexpr std::chrono::milliseconds kForever{-1};
 constexpr std::chrono::microseconds kLook{20};
 constexpr std::chrono::milliseconds kTurn{1};
 constexpr unsigned kLooksBetweenClocks = 8;  // the clock costs as much as a look
+/// Whoever has its answer asks again within a microsecond or two: so many looks are for it alone,
+/// after each request, before the side work has a turn; or it has one when so many came in a row.
+constexpr unsigned kLooksForTheNext = 16;
+constexpr unsigned kMostInARow = 8;
 /// How soon a full pipe is tried again.
 constexpr std::chrono::milliseconds kStuckLook{5};
 
@@ -49,10 +53,16 @@ void Gateway::State::spin() {
   auto now = std::chrono::steady_clock::now();
   const auto turn = now + kTurn;
   auto look = now + kLook;
+  unsigned without = 0, in_a_row = 0;
   for (unsigned looks = 1; may_receive() && !outbox.rung() && !stopping; ++looks) {
     bool nothing = receive_by_rings() == 0;
-    if (setup.side_work && setup.side_work->work(true)) nothing = false;
     deliver_some();
+    in_a_row = nothing ? in_a_row : in_a_row + 1;
+    without = nothing ? without + 1 : 0;
+    if (setup.side_work && (without >= kLooksForTheNext || in_a_row >= kMostInARow)) {
+      in_a_row = 0;
+      if (setup.side_work->work(true)) nothing = false;
+    }
     if (nothing && setup.ring_yields) std::this_thread::yield();
     if (nothing && !setup.ring_yields && looks % kLooksBetweenClocks != 0) continue;
     now = std::chrono::steady_clock::now();

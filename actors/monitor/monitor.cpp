@@ -110,15 +110,21 @@ void Monitor::transfer_ended(TransferResult& result, WallClock::time_point wall)
 void Monitor::keep_trace(TransferResult& result, WallClock::time_point wall) {
   const Stages stages = std::exchange(result.stages, {});
   if (most_traces_ == 0) return;
+  decltype(traces_)::node_type oldest;  // its memory is the new one's
   if (traced_.size() >= most_traces_) {
-    traces_.erase(traced_.front());
+    oldest = traces_.extract(traced_.front());
     traced_.pop_front();
   }
   traced_.push_back(result.id);
+  if (oldest) {
+    oldest.key() = result.id;
+    traces_.insert(std::move(oldest));
+  }
   Trace& kept = traces_[result.id];
   auto landed = std::exchange(result.landed, {});
-  kept = {result, wall};
+  kept.result = result;
   kept.result.stages = stages;
+  kept.ended = wall;
   result.landed = std::move(landed);
 }
 
