@@ -1,11 +1,8 @@
 #include "tests/integration/nodes.hpp"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +13,8 @@
 #include <stdexcept>
 #include <thread>
 
+#include "tests/free_port.hpp"
+
 namespace penstock::integration {
 namespace {
 
@@ -24,20 +23,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kPatience = 30s;  // generous: the machine may be busy
 constexpr auto kPatienceAtTheEnd = 4s;
-
-std::uint16_t free_port() {
-  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  auto* generic = reinterpret_cast<sockaddr*>(&address);
-  const bool bound =
-      ::bind(socket, generic, size) == 0 && ::getsockname(socket, generic, &size) == 0;
-  ::close(socket);
-  if (!bound) throw std::runtime_error("no free port");
-  return ntohs(address.sin_port);
-}
 
 /// A service that a sanitizer is built into says on its log what was found, which is this test's
 /// failure. Only of a process that has ended, since a report has many lines.
@@ -57,13 +42,7 @@ Nodes::Nodes(std::vector<std::string> names, std::vector<std::string> settings)
     : settings_(std::move(settings)) {
   std::vector<std::string> members;
   for (const auto& name : names) {
-    // The same port may be free twice, since nobody has taken it yet.
-    std::uint16_t port = 0;
-    do {
-      port = free_port();
-    } while (std::ranges::any_of(
-        nodes_, [&](const auto& node) { return node.second.gossip_port == port; }));
-    nodes_[name].gossip_port = port;
+    nodes_[name].gossip_port = free_port();
     members.push_back(fmt::format("\"{}\"", gossip_endpoint(name)));
   }
   for (const auto& name : names) {

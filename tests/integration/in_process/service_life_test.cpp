@@ -16,6 +16,7 @@
 
 #include "actors/node/service.hpp"
 #include "actors/settings/settings.hpp"
+#include "tests/free_port.hpp"
 
 namespace penstock {
 namespace {
@@ -25,14 +26,6 @@ using Json = nlohmann::json;
 
 constexpr std::uint64_t kPage = 64 << 10;
 constexpr std::uint64_t kPages = 128;
-
-std::uint16_t free_port() {
-  zmq::context_t context;
-  zmq::socket_t socket(context, zmq::socket_type::router);
-  socket.bind("tcp://127.0.0.1:*");
-  const auto endpoint = socket.get(zmq::sockopt::last_endpoint);
-  return static_cast<std::uint16_t>(std::stoul(endpoint.substr(endpoint.rfind(':') + 1)));
-}
 
 /// Where two services meet; goes with the test.
 struct Folder {
