@@ -178,7 +178,7 @@ TEST_P(SmallWrites, OnceTheirRegionIsReleasedNothingOfThemArrives) {
     regions.at("b").release(true);
     regions.at("b") = nodes["b"].allocate("r", kBytes);
     for (std::uint32_t index = 0; index < kPages; ++index) stamp(page("b", index), kMarker);
-    std::this_thread::sleep_for(10ms);
+    std::this_thread::sleep_for(10ms + 2 * kPause);
     stop = true;
     writer.join();
     int done = 0, stale = 0;
