@@ -119,7 +119,7 @@ struct Gateway::State {
   zmq::socket_t router;
   std::optional<Connections> connections;
   Routes routes;
-  std::atomic<bool> waits{false};                 // somebody has a request waiting for its turn
+  std::atomic<bool> waits{false};  // somebody has a request waiting for its turn
   std::vector<std::string> endpoints;
   std::unordered_map<ClientId, std::deque<Outgoing>> stuck;  // in the order of sending
   std::mutex overflowed_mutex;
