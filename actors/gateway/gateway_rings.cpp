@@ -18,7 +18,7 @@ constexpr unsigned kLooksBetweenClocks = 8;  // the clock costs as much as a loo
 /// Whoever has its answer asks again within a microsecond or two: so many looks are for it alone,
 /// after each request, before the side work has a turn; or it has one when so many came in a row.
 constexpr unsigned kLooksForTheNext = 16;
-constexpr unsigned kMostInARow = 8;
+constexpr std::size_t kMostInARow = 8;
 /// How soon a full pipe is tried again.
 constexpr std::chrono::milliseconds kStuckLook{5};
 
@@ -53,11 +53,13 @@ void Gateway::State::spin() {
   auto now = std::chrono::steady_clock::now();
   const auto turn = now + kTurn;
   auto look = now + kLook;
-  unsigned without = 0, in_a_row = 0;
+  unsigned without = 0;
+  std::size_t in_a_row = 0;
   for (unsigned looks = 1; may_receive() && !outbox.rung() && !stopping; ++looks) {
-    bool nothing = receive_by_rings() == 0;
+    const std::size_t received = receive_by_rings();
     deliver_some();
-    in_a_row = nothing ? in_a_row : in_a_row + 1;
+    bool nothing = received == 0;
+    in_a_row += received;
     without = nothing ? without + 1 : 0;
     if (setup.side_work && (without >= kLooksForTheNext || in_a_row >= kMostInARow)) {
       in_a_row = 0;

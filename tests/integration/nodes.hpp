@@ -16,7 +16,9 @@ namespace penstock::integration {
 
 /// Services built with a sanitizer keep freed memory, or a shadow of what they touch: how much they
 /// have says nothing.
-#if defined(__has_feature)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define PENSTOCK_SANITIZED true
+#elif defined(__has_feature)  // clang
 #define PENSTOCK_SANITIZED __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 #else
 #define PENSTOCK_SANITIZED false
