@@ -314,6 +314,14 @@ bool FabricNic::may_wait() {
   return wait_object_->may_wait();
 }
 
+void FabricNic::tidy(std::chrono::milliseconds silence) {
+  if (!domain_->traits().accepts_sockets) return;
+  const auto lock = domain_->progress_lock();
+  const std::array listening{control_address_, inbound_address_, outbound_address_};
+  if (const auto ended = end_unspoken(listening, silence); ended > 0)
+    spdlog::debug("{}: {} connections that never spoke were ended", info_.name, ended);
+}
+
 Result<void> FabricNic::reopen_outbound() {
   end_reads();
   close_endpoint(outbound_, outbound_address_);

@@ -34,6 +34,7 @@ class FabricNic final : public Nic {
 
   std::size_t poll(std::span<Completion> completions) override;
   bool may_wait() override;
+  void tidy(std::chrono::milliseconds silence) override;
 
   Result<void> reopen_outbound() override;
   Result<void> reopen_inbound() override;

@@ -2,16 +2,29 @@
 
 #include <arpa/inet.h>
 #include <dirent.h>
+#include <linux/tcp.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <vector>
 
 namespace penstock {
 namespace {
+
+/// The header of a connection request (libfabric 1.17 to 2.x, struct ofi_ctrl_hdr): what is shorter
+/// asked for nothing.
+constexpr std::uint64_t kConnectionRequestBytes = 32;
+
+/// States of a socket in tcp_info, which the kernel's header for programs does not name (Linux,
+/// include/net/tcp_states.h; glibc's header does, and lacks tcpi_bytes_received).
+constexpr std::uint8_t kEstablished = 1;
+constexpr std::uint8_t kCloseWait = 8;
+constexpr std::uint8_t kListening = 10;
 
 struct DirectoryCloser {
   void operator()(DIR* directory) const { closedir(directory); }
@@ -80,6 +93,12 @@ bool name_of_socket(Name name, int fd, sockaddr_storage& address) {
   return name(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0;
 }
 
+/// What the kernel knows of a TCP socket; false: it is none.
+bool read_state(int fd, tcp_info& state) {
+  socklen_t size = sizeof state;
+  return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &state, &size) == 0;
+}
+
 }  // namespace
 
 std::size_t shut_down_accepted(const FabricAddress& address) {
@@ -115,6 +134,28 @@ std::size_t end_when_silent(const FabricAddress& address, const FabricAddress& f
     return name_of_socket(getpeername, fd, remote) && same_host(remote, peer) &&
            name_of_socket(getsockname, fd, local) && belongs(local, own) &&
            setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof milliseconds) == 0;
+  });
+}
+
+std::size_t end_unspoken(std::span<const FabricAddress> addresses,
+                         std::chrono::milliseconds silence) {
+  std::vector<sockaddr_storage> own(addresses.size());
+  for (std::size_t i = 0; i < own.size(); ++i)
+    if (!read_address(addresses[i], own[i])) return 0;
+  return for_each_descriptor([&](int fd) {
+    sockaddr_storage local{};
+    if (!name_of_socket(getsockname, fd, local) ||
+        std::none_of(own.begin(), own.end(),
+                     [&](const auto& address) { return belongs(local, address); }))
+      return false;
+    tcp_info state{};
+    // Until it first says something, a socket's last word is its beginning.
+    if (!read_state(fd, state) || state.tcpi_state == kListening ||
+        state.tcpi_bytes_received >= kConnectionRequestBytes ||
+        std::chrono::milliseconds(state.tcpi_last_data_recv) < silence)
+      return false;
+    const bool untouched = state.tcpi_state == kEstablished || state.tcpi_state == kCloseWait;
+    return (untouched ? shutdown(fd, SHUT_RDWR) : close(fd)) == 0;
   });
 }
 

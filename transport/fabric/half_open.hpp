@@ -33,4 +33,13 @@ std::size_t shut_down_connected(const FabricAddress& from, const FabricAddress& 
 std::size_t end_when_silent(const FabricAddress& address, const FabricAddress& from,
                             std::chrono::milliseconds silence);
 
+/// Whoever connects to a listening endpoint of the provider costs it a descriptor, and it waits for
+/// a first word without end; some of those who hang up without one it forgets, descriptor and all.
+/// So connections that were accepted on one of `addresses` and have not said a connection request's
+/// worth in `silence` are shut down, which the provider's next progress sees; those that are still
+/// there a call later, after progress, nobody but us knows: they are closed. Only on the thread
+/// that runs the provider's progress. Returns how many.
+std::size_t end_unspoken(std::span<const FabricAddress> addresses,
+                         std::chrono::milliseconds silence);
+
 }  // namespace penstock

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -144,6 +145,10 @@ class Nic {
   virtual std::size_t poll(std::span<Completion> completions) = 0;
   /// False: do not sleep on wait_fd now, poll again (fi_trywait).
   virtual bool may_wait() = 0;
+
+  /// Lets go of what strangers left at the card and nobody else will take away: connections that
+  /// have not spoken in `silence`. Called now and then, whatever happens; may take milliseconds.
+  virtual void tidy(std::chrono::milliseconds silence) { static_cast<void>(silence); }
 
   // -- quiet -------------------------------------------------------------------------------------
   /// Closes the outbound endpoint and opens it anew. When it returns nothing that was posted on it

@@ -1,15 +1,18 @@
 #include "transport/fabric/half_open.hpp"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace penstock {
@@ -133,6 +136,48 @@ TEST(HalfOpen, OfAcceptedConnectionsFromAHostOnlyTheSilentEnd) {
   EXPECT_TRUE(ended());
   EXPECT_EQ(send(to_lively, 1), 1);
   for (const int socket : {dark, to_dark, lively, to_lively}) ::close(socket);
+}
+
+// The provider waits without end for the first word of whoever connects, and may forget one that
+// hung up.
+TEST(HalfOpen, OfAcceptedConnectionsThoseThatNeverSpokeEnd) {
+  Listener own("127.0.0.1"), other("127.0.0.1");
+  ASSERT_TRUE(own.good && other.good);
+  const auto connect = [](const Listener& to, std::size_t says) {
+    const int client = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    EXPECT_EQ(::connect(client, reinterpret_cast<const sockaddr*>(&to.address), sizeof to.address),
+              0);
+    const std::vector<char> bytes(says);
+    EXPECT_EQ(::send(client, bytes.data(), says, 0), static_cast<ssize_t>(says));
+    const int accepted = ::accept(to.socket, nullptr, nullptr);
+    EXPECT_GE(accepted, 0);
+    return std::pair(client, accepted);
+  };
+  const auto hung_up = [](int client) {
+    char byte = 0;
+    return ::recv(client, &byte, 1, MSG_DONTWAIT) == 0;
+  };
+  const auto silent = connect(own, 0), begun = connect(own, 31), spoke = connect(own, 32);
+  const auto gone = connect(own, 0), elsewhere = connect(other, 0);
+  ::close(gone.first);
+  const std::array addresses{own.fabric_address()};
+  using namespace std::chrono_literals;
+  EXPECT_EQ(end_unspoken(addresses, 1h), 0u);
+  std::this_thread::sleep_for(20ms);
+  EXPECT_EQ(end_unspoken(addresses, 10ms), 3u);
+  EXPECT_TRUE(hung_up(silent.first) && hung_up(begun.first));
+  EXPECT_FALSE(hung_up(spoke.first) || hung_up(elsewhere.first));
+  EXPECT_TRUE(own.takes("127.0.0.1"));
+  // What the provider had not closed by now it does not know.
+  const auto is_open = [](int fd) { return ::fcntl(fd, F_GETFD) != -1; };
+  EXPECT_EQ(end_unspoken(addresses, 10ms), 3u);
+  EXPECT_FALSE(is_open(silent.second) || is_open(begun.second) || is_open(gone.second));
+  ::close(silent.first);
+  ::close(begun.first);
+  for (const int fd : {spoke.first, spoke.second, elsewhere.first, elsewhere.second}) {
+    EXPECT_TRUE(is_open(fd));
+    ::close(fd);
+  }
 }
 
 }  // namespace

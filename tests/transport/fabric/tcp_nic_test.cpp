@@ -115,6 +115,34 @@ TEST_P(TcpNic, ConnectionsThatNeverSpeakLeaveNoDescriptorsBehind) {
   }));
 }
 
+TEST_P(TcpNic, ConnectionsThatNeverSpeakEndAtItsTidying) {
+  Operation operation;
+  ASSERT_TRUE(post(a, a.write(to_b, b, 0, 0, 64), &operation));
+  ASSERT_TRUE(until([&] { return operation.completions > 0; }));
+  const int before = descriptors();
+  std::vector<int> silent;
+  for (const auto& address : {b.nic->control_address(), b.nic->inbound_address()}) {
+    silent.push_back(socket(AF_INET, SOCK_STREAM, 0));
+    ASSERT_EQ(connect(silent.back(), reinterpret_cast<const sockaddr*>(address.data()),
+                      static_cast<socklen_t>(address.size())),
+              0);
+  }
+  ASSERT_TRUE(until([&] { return descriptors() == before + 4; }));
+  b.nic->tidy(std::chrono::hours(1));
+  for (int i = 0; i < 100; ++i) b.poll();
+  EXPECT_EQ(descriptors(), before + 4);
+  EXPECT_TRUE(until([&] {
+    b.nic->tidy(std::chrono::milliseconds(1));
+    return descriptors() == before + 2;  // our ends
+  }));
+  for (const int each : silent) close(each);
+  // Those that spoke once are still connected, and no new connection is made for this.
+  Operation again;
+  ASSERT_EQ(a.nic->post(a.write(to_b, b, 0, 0, 64), &again).status, PostStatus::kPosted);
+  ASSERT_TRUE(until([&] { return again.completions > 0; }));
+  EXPECT_TRUE(again.ok);
+}
+
 TEST_P(TcpNic, ReadsThatAreCutHalfwayDoNotHarmWhatComesAfter) {
   b.fill(8);
   std::vector<Operation> cut;
