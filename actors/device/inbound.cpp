@@ -99,7 +99,7 @@ void Inbound::open(Incarnation peer, const std::string& node, std::uint64_t sequ
       !credit_links.empty() && !answer.on_gpu)
     answer.staging = lend(transfer, question.pack_slots);
   if (answer.staging) arm_slots(question.transfer, transfer, std::move(credit_links));
-  ++open_;
+  count_open();
   transfer.due = TimePoint::max();
   set_due(key, transfer, now + Milliseconds(question.lease_ms));
   port_.answer(peer, sequence, transfer.answer);
@@ -127,7 +127,7 @@ void Inbound::take_inline(const Key& key, const std::string& node, std::uint64_t
   transfer.shadow = question.shadow;
   transfer.bytes = question.bytes;
   transfer.due = TimePoint::max();
-  ++open_;
+  transfer.state = State::kDone;  // it never is open
   done(key, transfer, now);
   port_.answer(key.first, sequence, AlreadyDone{});
   last_word(key, transfer);
@@ -234,8 +234,7 @@ void Inbound::counted(std::uint32_t immediate, TimePoint now) {
 }
 
 void Inbound::done(const Key& key, Transfer& transfer, TimePoint now) {
-  transfer.state = State::kDone;
-  --open_;
+  if (std::exchange(transfer.state, State::kDone) != State::kDone) count_ended();
   // What was staged is visible since it was scattered.
   if (transfer.direction == Direction::kWrite && !transfer.staged && transfer.region->on_gpu() &&
       port_.make_visible)
@@ -245,6 +244,14 @@ void Inbound::done(const Key& key, Transfer& transfer, TimePoint now) {
                   std::move(transfer.notify), transfer.stream, transfer.part});
   let_go(transfer);
   set_due(key, transfer, now + options_.remember);
+}
+
+void Inbound::count_open() {
+  if (open_++ == 0) port_.command(PeersAtWork{true});
+}
+
+void Inbound::count_ended() {
+  if (--open_ == 0) port_.command(PeersAtWork{false});
 }
 
 void Inbound::let_go(Transfer& transfer) {
@@ -403,8 +410,7 @@ Error Inbound::cause_of(const Transfer& transfer) {
 }
 
 void Inbound::end(const Key& key, Transfer& transfer, TimePoint now) {
-  if (transfer.state != State::kEnded) --open_;
-  transfer.state = State::kEnded;
+  if (std::exchange(transfer.state, State::kEnded) != State::kEnded) count_ended();
   let_go(transfer);
   transfer.notify.clear();
   set_due(key, transfer, now + options_.remember);

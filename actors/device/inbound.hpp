@@ -158,6 +158,8 @@ class Inbound {
   void forget_when_gone(Incarnation peer);
   void set_due(const Key& key, Transfer& transfer, TimePoint due);
   void done(const Key& key, Transfer& transfer, TimePoint now);
+  void count_open();
+  void count_ended();
   void last_word(const Key& key, Transfer& transfer);
   void end(const Key& key, Transfer& transfer, TimePoint now);
   void free_slots(Transfer& transfer);

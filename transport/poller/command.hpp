@@ -124,6 +124,11 @@ struct ArmImmediate {
 struct DisarmImmediate {
   std::uint32_t immediate;
 };
+/// Whether peers have transfers open that write to our memory or read from it. A card reports
+/// nothing of reads and of writes without immediates, and yet it has to be polled for them.
+struct PeersAtWork {
+  bool at_work;
+};
 
 /// Slots of our staging memory are lent to a peer's transfer: whenever one of their immediates
 /// arrives, the slot is scattered into `region` and a credit is sent.
@@ -159,9 +164,9 @@ struct ReopenInbound {
   std::uint32_t generation;
 };
 
-using PollerCommand =
-    std::variant<OpenLink, MoveLink, CloseLink, SendMessage, StartTransfer, Grant, StopTransfer,
-                 ResumeTransfer, EndTransfer, ArmImmediate, DisarmImmediate, ReopenOutbound,
-                 ReopenInbound, UseStaging, UseMover, ArmPacked, DisarmPacked, AddPaths, CutOff>;
+using PollerCommand = std::variant<OpenLink, MoveLink, CloseLink, SendMessage, StartTransfer, Grant,
+                                   StopTransfer, ResumeTransfer, EndTransfer, ArmImmediate,
+                                   DisarmImmediate, PeersAtWork, ReopenOutbound, ReopenInbound,
+                                   UseStaging, UseMover, ArmPacked, DisarmPacked, AddPaths, CutOff>;
 
 }  // namespace penstock

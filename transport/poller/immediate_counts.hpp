@@ -16,7 +16,6 @@ class ImmediateCounts {
     return fills(entry);
   }
   void disarm(std::uint32_t immediate) { entries_.erase(immediate); }
-  bool empty() const { return entries_.empty(); }
 
   enum class Arrival : unsigned char { kCounted, kFull, kUnknown };
   /// kFull is said once per value.

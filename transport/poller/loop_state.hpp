@@ -57,6 +57,7 @@ struct PollerLoop::State {
   void execute(EndTransfer&& command);
   void execute(ArmImmediate&& command);
   void execute(DisarmImmediate&& command);
+  void execute(PeersAtWork&& command) { peers_at_work = command.at_work; }
   void execute(ReopenOutbound&& command);
   void execute(ReopenInbound&& command);
   void execute(UseStaging&& command);
@@ -155,6 +156,7 @@ struct PollerLoop::State {
   std::optional<Backoff::Time> step_time;
   std::optional<Backoff::Time> retry_at;  // the earliest of what the last step left alone
   Backoff::Time last_look{};              // at links that may stand still
+  bool peers_at_work = false;
   bool settled = true;  // the last step found nothing to do, and no command came since
 };
 

@@ -33,8 +33,6 @@ class PackedArrivals {
   /// take_disarmed() tells the tag once they are not.
   bool disarm(const std::vector<StagingSlot>& slots, std::uint64_t tag);
 
-  bool armed() const { return !slots_.empty(); }
-
   enum class Arrival : unsigned char { kUnknown, kTaken, kMalformed };
   /// A write with this immediate is complete. In host memory its slot is scattered here and now:
   /// that is a copy of a slot's size, as long as what a provider in software copies for one write.

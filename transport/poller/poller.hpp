@@ -90,11 +90,11 @@ class PollerLoop {
   /// Events since the last call.
   std::vector<PollerEvent> take_events();
   bool has_events() const;
-  /// Nothing is posted, and the last step found nothing that could be: sleeping until the next
-  /// command, the cards' next completion or next_retry() loses nothing but latency.
+  /// Nothing is posted, no peer is at work (PeersAtWork), and the last step found nothing that
+  /// could be posted: sleeping until the next command, the cards' next completion or next_retry()
+  /// loses nothing but latency.
   bool idle() const;
-  /// No transfer is known, none that comes in is counted, and no staging slot is lent. What else
-  /// there is are messages, and what peers write or read without a word to this thread.
+  /// No transfer is known and no peer is at work: what there is are messages.
   bool quiet() const;
   /// When a link that takes nothing (its peer is not connected, or gone) is to be tried again.
   std::optional<TimePoint> next_retry() const;

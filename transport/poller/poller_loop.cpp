@@ -65,7 +65,9 @@ std::vector<PollerEvent> PollerLoop::take_events() { return std::exchange(state_
 bool PollerLoop::has_events() const { return !state_->events.empty(); }
 
 bool PollerLoop::idle() const {
-  if (!state_->settled || state_->operations_out > 0 || state_->arrivals.moving()) return false;
+  if (!state_->settled || state_->operations_out > 0 || state_->peers_at_work ||
+      state_->arrivals.moving())
+    return false;
   for (const TransferWork* transfer : state_->gatherers)
     if (transfer->gathering()) return false;
   // A credit is on its way.
@@ -73,9 +75,7 @@ bool PollerLoop::idle() const {
                       [](const auto& each) { return each.second->credits_owed() > 0; });
 }
 
-bool PollerLoop::quiet() const {
-  return state_->transfers.empty() && state_->immediates.empty() && !state_->arrivals.armed();
-}
+bool PollerLoop::quiet() const { return state_->transfers.empty() && !state_->peers_at_work; }
 
 std::optional<PollerLoop::TimePoint> PollerLoop::next_retry() const { return state_->retry_at; }
 

@@ -24,6 +24,11 @@ constexpr auto kSpinWithoutWaitObject = std::chrono::milliseconds(20);
 constexpr auto kTidyEvery = std::chrono::seconds(5);
 constexpr auto kSilence = std::chrono::seconds(10);
 
+/// Where a core has several threads, a busy poller offers it to them this often. On 2 cores the p99
+/// of a 4 KiB transfer beside bulk was 5.0 to 7.3 ms without and 3.2 to 5.9 with it; what the call
+/// costs is not to be seen.
+constexpr auto kTurn = std::chrono::microseconds(100);
+
 /// Nobody cancels a polling thread. Saying so with both calls spares every system call that could
 /// be a cancellation point two atomic operations: glibc marks the thread around each unless it is
 /// marked already.
@@ -168,6 +173,7 @@ void PollerThread::poll_until_all_left() {
   auto active = Clock::now();
   auto last = active;  // the look at the clock before this one, whatever it found
   auto tidied = active;
+  auto yielded = active;
   while (!devices_.empty()) {
     if (last - tidied >= kTidyEvery) {
       for (const auto& device : devices_)
@@ -178,10 +184,13 @@ void PollerThread::poll_until_all_left() {
       let_go();
       continue;
     }
-    if (work()) {
-      active = last = account(busy_, last);
-      continue;
+    const bool happened = work();
+    if (happened) active = last = account(busy_, last);
+    if (yields_ && last - yielded >= kTurn) {
+      std::this_thread::yield();
+      yielded = last;
     }
+    if (happened) continue;
     const auto now = Clock::now();
     last = now;
     const bool idle = all_idle();

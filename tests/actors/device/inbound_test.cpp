@@ -27,6 +27,28 @@ TEST_F(InboundTest, OpenAskedTwiceIsOpenOnce) {
   EXPECT_NE(open(1, kPeer + 1), first) << "another peer's transfer of that number";
 }
 
+// A poller that does not know of it goes to sleep between two pages.
+TEST_F(InboundTest, ThePollerIsToldWhetherPeersAreAtWork) {
+  const auto told = [&] {
+    std::vector<bool> at_work;
+    for (const auto& each : pushed<PeersAtWork>()) at_work.push_back(each.at_work);
+    return at_work;
+  };
+  open(1);
+  open(2);
+  const std::vector once{true};
+  EXPECT_EQ(told(), once) << "before the answer, for the first of them";
+  fin(1);
+  EXPECT_EQ(told(), once);
+  fence(2, true);
+  const std::vector again{true, false};
+  EXPECT_EQ(told(), again);
+  fence(2, true);
+  open(3);
+  const std::vector third{true, false, true};
+  EXPECT_EQ(told(), third);
+}
+
 TEST_F(InboundTest, OpenRefusesByName) {
   const auto refused = [&](const Open& question) {
     inbound->open(kPeer, "a", ++sequence, question, {}, now);

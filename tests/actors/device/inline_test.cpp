@@ -98,7 +98,7 @@ class InboundInline : public testing::Test {
     inbound = std::make_unique<Inbound>(
         options, std::vector<InboundCard>{{0, 1, {}}}, table, nullptr,
         Inbound::Port{
-            .command = [](PollerCommand) {},
+            .command = [this](PollerCommand) { ++commands; },
             .answer = [this](Incarnation, std::uint64_t, Answer a) { answers.push_back(a); },
             .revoke = [](Incarnation, Revoke) {},
             .notify = [this](Notification n) { notified.push_back(std::move(n)); },
@@ -131,6 +131,7 @@ class InboundInline : public testing::Test {
   RegionTable table;
   std::shared_ptr<test::HeapMemory> memory = std::make_shared<test::HeapMemory>(1000);
   std::shared_ptr<Region> region = std::make_shared<Region>();
+  int commands = 0;
   std::vector<Answer> answers;
   std::vector<Notification> notified;
   std::unique_ptr<Inbound> inbound;
@@ -151,6 +152,7 @@ TEST_F(InboundInline, TheDataIsWrittenBeforeTheAnswerAndTheSubscribersAreTold) {
   EXPECT_EQ(notified[0].part, 3u);
   EXPECT_EQ(inbound->open_count(), 0u);
   EXPECT_EQ(region->uses.load(), 0u);
+  EXPECT_EQ(commands, 0) << "nothing more comes that a poller would have to look for";
 }
 
 TEST_F(InboundInline, ARepetitionWritesNothingAgain) {

@@ -237,6 +237,18 @@ TEST(PollerQuiet, ImmediatesAreCountedOnceAndStraysAreDropped) {
   EXPECT_EQ(rig.loop->counters(0).stray_immediates.load(), 2u);
 }
 
+TEST(PollerQuiet, ALoopIsNeitherIdleNorQuietWhilePeersAreAtWork) {
+  Rig rig(29);
+  rig.step();
+  EXPECT_TRUE(rig.loop->idle() && rig.loop->quiet());
+  rig.loop->execute(PeersAtWork{true});
+  rig.step();
+  EXPECT_FALSE(rig.loop->idle() || rig.loop->quiet());
+  rig.loop->execute(PeersAtWork{false});
+  rig.step();
+  EXPECT_TRUE(rig.loop->idle() && rig.loop->quiet());
+}
+
 TEST(PollerQuiet, ReopeningInboundAnswersEvenWhenItHappenedAlready) {
   Rig rig(28);
   rig.loop->execute(ReopenInbound{0, 1});

@@ -108,12 +108,11 @@ TEST_F(SideWorkTest, HearsWhetherTheThreadHasBulkWork) {
   EXPECT_TRUE(counting->wait_until_quiet_is(true));
 }
 
-TEST_F(SideWorkTest, StagingSlotsThatAreLentAreBulkWork) {
+TEST_F(SideWorkTest, PeersAtWorkAreBulkWork) {
   EXPECT_TRUE(counting->wait_until_quiet_is(true));
-  const auto memory = std::make_shared<test::HeapMemory>(4096);
-  poller->push(ArmPacked{1, {{7, 0}}, 4096, memory, memory, {}});
+  poller->push(PeersAtWork{true});
   EXPECT_TRUE(counting->wait_until_quiet_is(false));
-  poller->push(DisarmPacked{{{7, 0}}, 0});
+  poller->push(PeersAtWork{false});
   EXPECT_TRUE(counting->wait_until_quiet_is(true));
 }
 
