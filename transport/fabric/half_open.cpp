@@ -10,7 +10,9 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 namespace penstock {
@@ -74,11 +76,15 @@ bool read_address(const FabricAddress& address, sockaddr_storage& into) {
 }
 
 /// Calls `treat` with every descriptor of this process; returns how often it said yes. The provider
-/// tells nobody its sockets; the kernel does.
-template <class Treat>
-std::size_t for_each_descriptor(Treat treat) {
-  const std::unique_ptr<DIR, DirectoryCloser> directory(opendir("/proc/self/fd"));
+/// tells nobody its sockets; the kernel does. The directory stays open: when it is needed most
+/// there is no descriptor left to open it with.
+std::size_t for_each_descriptor(const std::function<bool(int)>& treat) {
+  static std::mutex mutex;
+  static std::unique_ptr<DIR, DirectoryCloser> directory;
+  const std::lock_guard lock(mutex);
+  if (!directory) directory.reset(opendir("/proc/self/fd"));
   if (!directory) return 0;
+  rewinddir(directory.get());
   std::size_t count = 0;
   while (const dirent* entry = readdir(directory.get())) {
     const int fd = std::atoi(entry->d_name);

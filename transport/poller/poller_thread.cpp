@@ -172,7 +172,7 @@ void PollerThread::poll_until_all_left() {
   // The last time at which something happened, as of the last look at the clock.
   auto active = Clock::now();
   auto last = active;  // the look at the clock before this one, whatever it found
-  auto tidied = active;
+  auto tidied = active - kTidyEvery;
   auto yielded = active;
   while (!devices_.empty()) {
     if (last - tidied >= kTidyEvery) {
