@@ -134,6 +134,8 @@ void Inbound::take_inline(const Key& key, const std::string& node, std::uint64_t
 }
 
 void Inbound::erase(std::map<Key, Transfer>::iterator transfer) {
+  if (const State state = transfer->second.state; state == State::kOpen || state == State::kFencing)
+    count_ended();
   free_slots(transfer->second);
   const Incarnation peer = transfer->first.first;
   if (!gone_.contains(peer)) {

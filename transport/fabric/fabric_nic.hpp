@@ -6,6 +6,7 @@
 
 #include "transport/fabric/domain.hpp"
 #include "transport/fabric/endpoint.hpp"
+#include "transport/fabric/half_open.hpp"
 #include "transport/fabric/message_buffers.hpp"
 #include "transport/fabric/nic.hpp"
 #include "transport/fabric/wait_object.hpp"
@@ -34,7 +35,7 @@ class FabricNic final : public Nic {
 
   std::size_t poll(std::span<Completion> completions) override;
   bool may_wait() override;
-  void tidy(std::chrono::milliseconds silence) override;
+  bool tidy(std::chrono::milliseconds silence) override;
 
   Result<void> reopen_outbound() override;
   Result<void> reopen_inbound() override;
@@ -53,6 +54,7 @@ class FabricNic final : public Nic {
   explicit FabricNic(std::shared_ptr<Domain> domain) : domain_(std::move(domain)) {}
 
   Result<void> open_endpoints();
+  Result<FabricAddress> address_to_listen_on(fid_ep* endpoint);
   Result<void> open_outbound();
   Result<void> open_inbound();
   void close_endpoint(Fid<fid_ep>& endpoint, const FabricAddress& address);
@@ -88,6 +90,8 @@ class FabricNic final : public Nic {
   std::size_t outbound_out_ = 0;  // posted on the outbound endpoint and not completed
   unsigned outbound_polls_ = 0;   // since the shared queue was last looked at
   unsigned quiet_polls_ = 0;      // since the outbound queue was last looked at
+
+  DescriptorWalk walk_;  // of tidy()
 
   // For end_reads(); only where endpoints accept sockets.
   std::size_t reads_out_ = 0;       // those of outbound_out_ that are reads

@@ -1,13 +1,15 @@
 #include "transport/fabric/half_open.hpp"
 
 #include <arpa/inet.h>
-#include <dirent.h>
+#include <linux/sockios.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -18,19 +20,18 @@
 namespace penstock {
 namespace {
 
-/// The header of a connection request (libfabric 1.17 to 2.x, struct ofi_ctrl_hdr): what is shorter
-/// asked for nothing.
-constexpr std::uint64_t kConnectionRequestBytes = 32;
+/// A connection request (libfabric 1.17 to 2.x: struct ofi_ctrl_hdr and struct xnet_rdm_cm): who
+/// said less asked for nothing.
+constexpr std::uint64_t kConnectionRequestBytes = 40;
 
 /// States of a socket in tcp_info, which the kernel's header for programs does not name (Linux,
 /// include/net/tcp_states.h; glibc's header does, and lacks tcpi_bytes_received).
 constexpr std::uint8_t kEstablished = 1;
+constexpr std::uint8_t kClosed = 7;
 constexpr std::uint8_t kCloseWait = 8;
+constexpr std::uint8_t kLastAck = 9;
 constexpr std::uint8_t kListening = 10;
-
-struct DirectoryCloser {
-  void operator()(DIR* directory) const { closedir(directory); }
-};
+constexpr std::uint8_t kClosing = 11;
 
 /// Whether a socket bound to `local` belongs to an endpoint that listens on `own`: same port, and
 /// the same address unless the endpoint listens on any. Ports alone say nothing: the kernel gives
@@ -75,21 +76,14 @@ bool read_address(const FabricAddress& address, sockaddr_storage& into) {
   return into.ss_family == AF_INET || into.ss_family == AF_INET6;
 }
 
-/// Calls `treat` with every descriptor of this process; returns how often it said yes. The provider
-/// tells nobody its sockets; the kernel does. The directory stays open: when it is needed most
-/// there is no descriptor left to open it with.
+/// Calls `treat` with every descriptor of this process; returns how often it said yes.
 std::size_t for_each_descriptor(const std::function<bool(int)>& treat) {
   static std::mutex mutex;
-  static std::unique_ptr<DIR, DirectoryCloser> directory;
+  static DescriptorWalk walk;
   const std::lock_guard lock(mutex);
-  if (!directory) directory.reset(opendir("/proc/self/fd"));
-  if (!directory) return 0;
-  rewinddir(directory.get());
   std::size_t count = 0;
-  while (const dirent* entry = readdir(directory.get())) {
-    const int fd = std::atoi(entry->d_name);
-    if (fd >= 3 && treat(fd)) ++count;
-  }
+  const auto look = [&](int fd) { count += treat(fd); };
+  while (walk.next(1024, look)) continue;
   return count;
 }
 
@@ -99,10 +93,22 @@ bool name_of_socket(Name name, int fd, sockaddr_storage& address) {
   return name(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0;
 }
 
-/// What the kernel knows of a TCP socket; false: it is none.
+/// What the kernel knows of a TCP socket; false: it is none, or the kernel is older than 4.1.
 bool read_state(int fd, tcp_info& state) {
   socklen_t size = sizeof state;
-  return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &state, &size) == 0;
+  return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &state, &size) == 0 &&
+         size >= offsetof(tcp_info, tcpi_bytes_received) + sizeof state.tcpi_bytes_received;
+}
+
+/// Bytes that were read from the socket, or thrown away with it.
+std::uint64_t bytes_read(int fd, const tcp_info& state) {
+  // The other end's last word counts as a byte that came, and not as one that waits.
+  const bool hung_up = state.tcpi_state == kCloseWait || state.tcpi_state == kLastAck ||
+                       state.tcpi_state == kClosing || state.tcpi_state == kClosed;
+  int waiting = 0;
+  if (ioctl(fd, SIOCINQ, &waiting) != 0) waiting = 0;
+  const auto left = static_cast<std::uint64_t>(waiting) + (hung_up ? 1 : 0);
+  return state.tcpi_bytes_received - std::min<std::uint64_t>(left, state.tcpi_bytes_received);
 }
 
 }  // namespace
@@ -143,25 +149,59 @@ std::size_t end_when_silent(const FabricAddress& address, const FabricAddress& f
   });
 }
 
-std::size_t end_unspoken(std::span<const FabricAddress> addresses,
-                         std::chrono::milliseconds silence) {
+DescriptorWalk::DescriptorWalk() : folder_(opendir("/proc/self/fd")) {}
+
+bool DescriptorWalk::next(std::size_t most, const std::function<void(int)>& treat) {
+  if (!folder_) folder_.reset(opendir("/proc/self/fd"));
+  if (!folder_) return false;
+  for (std::size_t looked = 0; looked < most; ++looked) {
+    const dirent* entry = readdir(folder_.get());
+    if (entry == nullptr) {
+      rewinddir(folder_.get());
+      return false;
+    }
+    const int fd = std::atoi(entry->d_name);
+    if (fd >= 3) treat(fd);
+  }
+  return true;
+}
+
+EndedUnspoken end_unspoken(DescriptorWalk& walk, std::size_t most,
+                           std::span<const FabricAddress> addresses,
+                           std::chrono::milliseconds silence) {
   std::vector<sockaddr_storage> own(addresses.size());
-  for (std::size_t i = 0; i < own.size(); ++i)
-    if (!read_address(addresses[i], own[i])) return 0;
-  return for_each_descriptor([&](int fd) {
+  std::size_t known = 0;
+  for (const FabricAddress& address : addresses) known += read_address(address, own[known]);
+  own.resize(known);
+  EndedUnspoken ended;
+  ended.more = walk.next(most, [&](int fd) {
     sockaddr_storage local{};
     if (!name_of_socket(getsockname, fd, local) ||
         std::none_of(own.begin(), own.end(),
                      [&](const auto& address) { return belongs(local, address); }))
-      return false;
+      return;
     tcp_info state{};
     // Until it first says something, a socket's last word is its beginning.
     if (!read_state(fd, state) || state.tcpi_state == kListening ||
-        state.tcpi_bytes_received >= kConnectionRequestBytes ||
-        std::chrono::milliseconds(state.tcpi_last_data_recv) < silence)
-      return false;
+        std::chrono::milliseconds(state.tcpi_last_data_recv) < silence ||
+        bytes_read(fd, state) >= kConnectionRequestBytes)
+      return;
     const bool untouched = state.tcpi_state == kEstablished || state.tcpi_state == kCloseWait;
-    return (untouched ? shutdown(fd, SHUT_RDWR) : close(fd)) == 0;
+    ended.connections += (untouched ? shutdown(fd, SHUT_RDWR) : close(fd)) == 0;
+  });
+  return ended;
+}
+
+std::size_t bound_first_reads(const FabricAddress& address, std::chrono::microseconds patience) {
+  sockaddr_storage own{};
+  if (!read_address(address, own)) return 0;
+  const timeval wait{patience.count() / 1'000'000, patience.count() % 1'000'000};
+  return for_each_descriptor([&](int fd) {
+    sockaddr_storage local{};
+    tcp_info state{};
+    return name_of_socket(getsockname, fd, local) && belongs(local, own) && read_state(fd, state) &&
+           state.tcpi_state == kListening &&
+           setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof wait) == 0;
   });
 }
 

@@ -1,8 +1,12 @@
 // Closing an endpoint that accepts sockets, without leaving half-made connections behind.
 #pragma once
 
+#include <dirent.h>
+
 #include <chrono>
 #include <cstddef>
+#include <functional>
+#include <memory>
 #include <span>
 
 #include "transport/fabric/nic.hpp"
@@ -33,13 +37,42 @@ std::size_t shut_down_connected(const FabricAddress& from, const FabricAddress& 
 std::size_t end_when_silent(const FabricAddress& address, const FabricAddress& from,
                             std::chrono::milliseconds silence);
 
+/// The descriptors of this process, so many at a time: the provider tells nobody its sockets, the
+/// kernel does. The folder stays open: when it is needed most no descriptor is left to open it
+/// with.
+class DescriptorWalk {
+ public:
+  DescriptorWalk();
+  /// Calls `treat` with the next ones, `most` at most. False: there are no more, and the next call
+  /// begins anew.
+  bool next(std::size_t most, const std::function<void(int)>& treat);
+
+ private:
+  struct Closer {
+    void operator()(DIR* folder) const { closedir(folder); }
+  };
+  std::unique_ptr<DIR, Closer> folder_;
+};
+
 /// Whoever connects to a listening endpoint of the provider costs it a descriptor, and it waits for
-/// a first word without end; some of those who hang up without one it forgets, descriptor and all.
-/// So connections that were accepted on one of `addresses` and have not said a connection request's
-/// worth in `silence` are shut down, which the provider's next progress sees; those that are still
-/// there a call later, after progress, nobody but us knows: they are closed. Only on the thread
-/// that runs the provider's progress. Returns how many.
-std::size_t end_unspoken(std::span<const FabricAddress> addresses,
-                         std::chrono::milliseconds silence);
+/// a first word without end; some of those who hang up without one, or stop in its middle, it
+/// forgets, descriptor and all. So, of the next descriptors of the walk, connections that were
+/// accepted on one of `addresses` and of which no connection request was read in `silence` are shut
+/// down, which the provider's next progress sees; those that are still there at a later call, after
+/// progress, it has forgotten: they are closed. Only on the thread that runs the provider's
+/// progress. Takes a microsecond for each of `most` descriptors.
+struct EndedUnspoken {
+  std::size_t connections = 0;
+  bool more = false;  // descriptors to be looked at, before the walk begins anew
+};
+EndedUnspoken end_unspoken(DescriptorWalk& walk, std::size_t most,
+                           std::span<const FabricAddress> addresses,
+                           std::chrono::milliseconds silence);
+
+/// The provider reads a connection request from the socket as it was accepted, which blocks: one
+/// who sends the first half would hold the polling thread, and its locks, for as long as he likes.
+/// Sockets accepted on `address` from now on wait no longer than `patience` for the other half;
+/// those that become connections never wait. Returns how many listening sockets that concerns.
+std::size_t bound_first_reads(const FabricAddress& address, std::chrono::microseconds patience);
 
 }  // namespace penstock

@@ -147,8 +147,9 @@ class Nic {
   virtual bool may_wait() = 0;
 
   /// Lets go of what strangers left at the card and nobody else will take away: connections that
-  /// have not spoken in `silence`. Called now and then, whatever happens; may take milliseconds.
-  virtual void tidy(std::chrono::milliseconds silence) { static_cast<void>(silence); }
+  /// have not spoken in `silence`. Called now and then, whatever happens; takes a millisecond at
+  /// most. True: there is more to look at than that.
+  virtual bool tidy(std::chrono::milliseconds silence) { return silence.count() < 0; }
 
   // -- quiet -------------------------------------------------------------------------------------
   /// Closes the outbound endpoint and opens it anew. When it returns nothing that was posted on it

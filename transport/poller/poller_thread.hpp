@@ -52,6 +52,7 @@ class PollerThread {
   void watch_cards();
   void let_go();
   void poll_until_all_left();
+  bool tidy();
   bool work();
   bool all_idle();
   bool all_quiet();

@@ -12,9 +12,10 @@ namespace {
 
 /// An idle node wakes now and then even when nothing tells it to: a lost wake-up costs a second.
 constexpr std::chrono::nanoseconds kLongestSleep = std::chrono::seconds(1);
-/// Data that streams in makes a descriptor readable at every look, too, but not for so long without
-/// a gap.
-constexpr auto kReadableAtMost = std::chrono::seconds(10);
+/// A descriptor that was readable at every look for so long, while nothing was expected, is stuck.
+/// One that had to be waited for was not.
+constexpr auto kReadableAtMost = std::chrono::seconds(1);
+constexpr auto kReadableAtOnce = std::chrono::microseconds(200);
 constexpr auto kDistrust = std::chrono::seconds(1);
 
 }  // namespace
@@ -70,6 +71,7 @@ Sleeper::Woken Sleeper::wait(std::optional<Clock::time_point> until) {
     [[maybe_unused]] const auto drained = read(event_fd_, &count, sizeof count);
     return Woken::kCommand;
   }
+  if (Clock::now() - now > kReadableAtOnce) readable_since_.reset();
   if (!readable_since_) readable_since_ = now;
   if (now - *readable_since_ > kReadableAtMost) {
     distrusted_until_ = now + kDistrust;

@@ -30,8 +30,13 @@ class Sleeper {
   enum class Woken : unsigned char { kNever, kCommand, kCard, kTime };
   /// Sleeps until `until`, the tick, or something happens. kNever: a card wants to be polled first
   /// or `pending` was true after the sleeper was announced, so that its command cannot be missed.
+  /// `expecting`: data may stream in, which makes a descriptor readable at every look for a reason.
   template <class Pending>
-  Woken sleep(std::optional<Clock::time_point> until, Pending pending) {
+  Woken sleep(std::optional<Clock::time_point> until, bool expecting, Pending pending) {
+    if (expecting) {
+      readable_since_.reset();
+      distrusted_until_.reset();
+    }
     for (Nic* card : cards_)
       if (!card->may_wait()) return Woken::kNever;
     asleep_.store(true);
@@ -57,7 +62,8 @@ class Sleeper {
   std::vector<pollfd> descriptors_;  // the event descriptor first
   std::chrono::milliseconds tick_{5};
   bool needs_tick_ = false;
-  // A descriptor that is readable at every look for so long wakes for nothing.
+  // Since then a descriptor was readable whenever it was looked at, though nothing was expected: it
+  // wakes for nothing.
   std::optional<Clock::time_point> readable_since_;
   std::optional<Clock::time_point> distrusted_until_;
 };

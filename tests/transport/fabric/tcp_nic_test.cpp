@@ -116,6 +116,31 @@ TEST_P(TcpNic, ConnectionsThatNeverSpeakLeaveNoDescriptorsBehind) {
   }));
 }
 
+// The provider reads the two halves of a connection request from a socket that blocks.
+TEST_P(TcpNic, HalfAConnectionRequestHoldsNobodyUp) {
+  const auto address = b.nic->control_address();
+  const int stranger = socket(AF_INET, SOCK_STREAM, 0);
+  ASSERT_EQ(connect(stranger, reinterpret_cast<const sockaddr*>(address.data()),
+                    static_cast<socklen_t>(address.size())),
+            0);
+  // Version 3, a connection request (0), 8 bytes follow: libfabric, struct ofi_ctrl_hdr.
+  std::array<unsigned char, 32> half{};
+  half[0] = 3;
+  half[3] = 8;
+  ASSERT_EQ(::send(stranger, half.data(), half.size(), 0), 32);
+  Operation operation;
+  ASSERT_TRUE(post(a, a.write(to_b, b, 0, 0, 64), &operation));
+  ASSERT_TRUE(until([&] { return operation.completions > 0; }));
+  EXPECT_TRUE(operation.ok);
+  for (int i = 0; i < 1000; ++i) b.poll();
+  EXPECT_TRUE(until([&] {
+    b.nic->tidy(std::chrono::milliseconds(1));
+    char byte = 0;
+    return recv(stranger, &byte, 1, MSG_DONTWAIT) == 0;
+  }));
+  close(stranger);
+}
+
 TEST_P(TcpNic, ConnectionsThatNeverSpeakEndAtItsTidying) {
   Operation operation;
   ASSERT_TRUE(post(a, a.write(to_b, b, 0, 0, 64), &operation));
