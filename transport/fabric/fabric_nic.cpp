@@ -18,8 +18,8 @@ constexpr unsigned kOutboundPollsAtMost = 4;
 constexpr unsigned kQuietPollsAtMost = 16;
 /// Descriptors that tidying looks at in one go: a millisecond in which nothing else goes on.
 constexpr std::size_t kTidiedAtOnce = 1024;
-/// For the second half of a stranger's connection request; the kernel counts in its ticks. A
-/// member's comes in one piece.
+/// For the second half of a stranger's connection request: 7 to 12 ms where the kernel's tick is 4.
+/// A member's comes in one piece.
 constexpr std::chrono::microseconds kFirstReadsWait{1000};
 /// A socket that was shut down needs no answer from anybody: its buffer is emptied and it is gone.
 constexpr std::chrono::milliseconds kReadsEndWithin{200};
@@ -98,7 +98,11 @@ Result<void> FabricNic::open_endpoints() {
 
 Result<FabricAddress> FabricNic::address_to_listen_on(fid_ep* endpoint) {
   auto address = endpoint_address(endpoint);
-  if (address && domain_->traits().accepts_sockets) bound_first_reads(*address, kFirstReadsWait);
+  if (address && domain_->traits().accepts_sockets &&
+      bound_first_reads(*address, kFirstReadsWait) == 0)
+    spdlog::warn(
+        "{}: a stranger may hold its polling thread: no listening socket was found in /proc",
+        info_.name);
   return address;
 }
 
@@ -129,12 +133,14 @@ Result<void> FabricNic::open_inbound() {
 void FabricNic::close_endpoint(Fid<fid_ep>& endpoint, const FabricAddress& address) {
   if (!endpoint) return;
   const auto lock = domain_->progress_lock();
-  if (domain_->traits().accepts_sockets && shut_down_accepted(address) > 0) {
-    // Each round of progress takes a bounded number of events; a few hundred connections may end
-    // at once. Reading 0 entries runs progress and takes nothing out of the queue.
+  std::vector<OpenSocket> sockets;
+  if (domain_->traits().accepts_sockets) sockets = shut_down_accepted(address);
+  // Each round of progress takes a bounded number of events; a few hundred connections may end at
+  // once. Reading 0 entries runs progress and takes nothing out of the queue.
+  if (!sockets.empty())
     for (int round = 0; round < 64; ++round) read_queue(shared_queue_.get(), nullptr, 0);
-  }
   endpoint.reset();
+  close_left(sockets);
 }
 
 /// libfabric's tcp before 1.18, closing an endpoint whose socket has given a part of a read's
@@ -330,7 +336,7 @@ bool FabricNic::tidy(std::chrono::milliseconds silence) {
   if (inbound_) listening.push_back(inbound_address_);
   if (outbound_) listening.push_back(outbound_address_);
   const auto lock = domain_->progress_lock();
-  const auto ended = end_unspoken(walk_, kTidiedAtOnce, listening, silence);
+  const auto ended = unspoken_.look(kTidiedAtOnce, listening, silence);
   if (ended.connections > 0)
     spdlog::debug("{}: {} connections that never spoke were ended", info_.name, ended.connections);
   return ended.more;

@@ -91,7 +91,7 @@ class FabricNic final : public Nic {
   unsigned outbound_polls_ = 0;   // since the shared queue was last looked at
   unsigned quiet_polls_ = 0;      // since the outbound queue was last looked at
 
-  DescriptorWalk walk_;  // of tidy()
+  UnspokenConnections unspoken_;
 
   // For end_reads(); only where endpoints accept sockets.
   std::size_t reads_out_ = 0;       // those of outbound_out_ that are reads

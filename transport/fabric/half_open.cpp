@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,7 +16,6 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <vector>
 
 namespace penstock {
 namespace {
@@ -26,7 +26,6 @@ constexpr std::uint64_t kConnectionRequestBytes = 40;
 
 /// States of a socket in tcp_info, which the kernel's header for programs does not name (Linux,
 /// include/net/tcp_states.h; glibc's header does, and lacks tcpi_bytes_received).
-constexpr std::uint8_t kEstablished = 1;
 constexpr std::uint8_t kClosed = 7;
 constexpr std::uint8_t kCloseWait = 8;
 constexpr std::uint8_t kLastAck = 9;
@@ -79,7 +78,7 @@ bool read_address(const FabricAddress& address, sockaddr_storage& into) {
 /// Calls `treat` with every descriptor of this process; returns how often it said yes.
 std::size_t for_each_descriptor(const std::function<bool(int)>& treat) {
   static std::mutex mutex;
-  static DescriptorWalk walk;
+  static auto& walk = *new DescriptorWalk;  // also for what ends after main() did
   const std::lock_guard lock(mutex);
   std::size_t count = 0;
   const auto look = [&](int fd) { count += treat(fd); };
@@ -91,6 +90,12 @@ template <class Name>
 bool name_of_socket(Name name, int fd, sockaddr_storage& address) {
   socklen_t size = sizeof address;
   return name(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0;
+}
+
+/// 0: there is none.
+ino_t inode_of(int fd) {
+  struct stat status {};
+  return fstat(fd, &status) == 0 ? status.st_ino : 0;
 }
 
 /// What the kernel knows of a TCP socket; false: it is none, or the kernel is older than 4.1.
@@ -113,16 +118,24 @@ std::uint64_t bytes_read(int fd, const tcp_info& state) {
 
 }  // namespace
 
-std::size_t shut_down_accepted(const FabricAddress& address) {
+std::vector<OpenSocket> shut_down_accepted(const FabricAddress& address) {
+  std::vector<OpenSocket> sockets;
   sockaddr_storage own{};
-  if (!read_address(address, own)) return 0;
-  return for_each_descriptor([&](int fd) {
+  if (!read_address(address, own)) return sockets;
+  for_each_descriptor([&](int fd) {
     sockaddr_storage local{};
     // Outgoing connections have ports of their own, so such a socket was accepted on it, or is the
     // listener.
-    return name_of_socket(getsockname, fd, local) && belongs(local, own) &&
-           shutdown(fd, SHUT_RDWR) == 0;
+    if (!name_of_socket(getsockname, fd, local) || !belongs(local, own)) return false;
+    sockets.push_back({fd, inode_of(fd)});
+    return shutdown(fd, SHUT_RDWR) == 0;
   });
+  return sockets;
+}
+
+void close_left(std::span<const OpenSocket> sockets) {
+  for (const OpenSocket& each : sockets)
+    if (each.inode != 0 && inode_of(each.fd) == each.inode) close(each.fd);
 }
 
 std::size_t shut_down_connected(const FabricAddress& from, const FabricAddress& to) {
@@ -149,8 +162,6 @@ std::size_t end_when_silent(const FabricAddress& address, const FabricAddress& f
   });
 }
 
-DescriptorWalk::DescriptorWalk() : folder_(opendir("/proc/self/fd")) {}
-
 bool DescriptorWalk::next(std::size_t most, const std::function<void(int)>& treat) {
   if (!folder_) folder_.reset(opendir("/proc/self/fd"));
   if (!folder_) return false;
@@ -166,30 +177,42 @@ bool DescriptorWalk::next(std::size_t most, const std::function<void(int)>& trea
   return true;
 }
 
-EndedUnspoken end_unspoken(DescriptorWalk& walk, std::size_t most,
-                           std::span<const FabricAddress> addresses,
-                           std::chrono::milliseconds silence) {
+UnspokenConnections::Ended UnspokenConnections::look(std::size_t most,
+                                                     std::span<const FabricAddress> addresses,
+                                                     std::chrono::milliseconds silence,
+                                                     Clock::time_point now) {
   std::vector<sockaddr_storage> own(addresses.size());
   std::size_t known = 0;
   for (const FabricAddress& address : addresses) known += read_address(address, own[known]);
   own.resize(known);
-  EndedUnspoken ended;
-  ended.more = walk.next(most, [&](int fd) {
-    sockaddr_storage local{};
-    if (!name_of_socket(getsockname, fd, local) ||
-        std::none_of(own.begin(), own.end(),
-                     [&](const auto& address) { return belongs(local, address); }))
-      return;
-    tcp_info state{};
-    // Until it first says something, a socket's last word is its beginning.
-    if (!read_state(fd, state) || state.tcpi_state == kListening ||
-        std::chrono::milliseconds(state.tcpi_last_data_recv) < silence ||
-        bytes_read(fd, state) >= kConnectionRequestBytes)
-      return;
-    const bool untouched = state.tcpi_state == kEstablished || state.tcpi_state == kCloseWait;
-    ended.connections += (untouched ? shutdown(fd, SHUT_RDWR) : close(fd)) == 0;
-  });
+  Ended ended;
+  ended.more = walk_.next(most, [&](int fd) { ended.connections += treat(fd, own, silence, now); });
+  if (ended.more) return ended;
+  std::erase_if(seen_, [this](const auto& each) { return each.second.walk != walk_number_; });
+  ++walk_number_;
   return ended;
+}
+
+bool UnspokenConnections::treat(int fd, std::span<const sockaddr_storage> own,
+                                std::chrono::milliseconds silence, Clock::time_point now) {
+  sockaddr_storage local{};
+  if (!name_of_socket(getsockname, fd, local) ||
+      std::none_of(own.begin(), own.end(),
+                   [&](const auto& address) { return belongs(local, address); }))
+    return false;
+  tcp_info state{};
+  if (!read_state(fd, state) || state.tcpi_state == kListening ||
+      bytes_read(fd, state) >= kConnectionRequestBytes)
+    return false;
+  const ino_t inode = inode_of(fd);
+  Seen& seen = seen_[fd];
+  if (seen.inode != inode) seen = {inode, now};
+  seen.walk = walk_number_;
+  if (now - seen.first < silence) return false;
+  if (seen.shut_down) return close(fd) == 0;
+  seen.shut_down = true;
+  shutdown(fd, SHUT_RDWR);  // fails where the other end has reset it: then that is what is seen
+  return true;
 }
 
 std::size_t bound_first_reads(const FabricAddress& address, std::chrono::microseconds patience) {

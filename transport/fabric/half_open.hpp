@@ -2,16 +2,27 @@
 #pragma once
 
 #include <dirent.h>
+#include <sys/socket.h>
+#include <sys/types.h>
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
+#include <unordered_map>
+#include <vector>
 
 #include "transport/fabric/nic.hpp"
 
 namespace penstock {
+
+/// A socket of this process: the number may be another's by the time it is looked at again.
+struct OpenSocket {
+  int fd = -1;
+  ino_t inode = 0;
+};
 
 /// libfabric's tcp provider, between accepting a socket and reading its connection request, keeps a
 /// pointer to the endpoint that accepted it, and closing that endpoint does not take it back: a
@@ -20,9 +31,12 @@ namespace penstock {
 /// and the provider's progress lets go of them. Connections of the endpoint end as well, as closing
 /// it would have done.
 ///
-/// `address` is the endpoint's own. Returns how many sockets were shut down; run progress
-/// afterwards.
-std::size_t shut_down_accepted(const FabricAddress& address);
+/// `address` is the endpoint's own. Returns the sockets that were shut down; run progress
+/// afterwards, close the endpoint, and then close what the provider had forgotten (below).
+std::vector<OpenSocket> shut_down_accepted(const FabricAddress& address);
+
+/// Closes those that are still open. Only once nobody else can: their endpoint is closed.
+void close_left(std::span<const OpenSocket> sockets);
 
 /// The provider keeps its connection to a peer that is removed, and takes it up again when the same
 /// address is added: after a silence it would wait for the kernel's next retransmission, which may
@@ -38,11 +52,10 @@ std::size_t end_when_silent(const FabricAddress& address, const FabricAddress& f
                             std::chrono::milliseconds silence);
 
 /// The descriptors of this process, so many at a time: the provider tells nobody its sockets, the
-/// kernel does. The folder stays open: when it is needed most no descriptor is left to open it
-/// with.
+/// kernel does. The folder stays open from the first call on: when it is needed most no descriptor
+/// is left to open it with.
 class DescriptorWalk {
  public:
-  DescriptorWalk();
   /// Calls `treat` with the next ones, `most` at most. False: there are no more, and the next call
   /// begins anew.
   bool next(std::size_t most, const std::function<void(int)>& treat);
@@ -56,23 +69,42 @@ class DescriptorWalk {
 
 /// Whoever connects to a listening endpoint of the provider costs it a descriptor, and it waits for
 /// a first word without end; some of those who hang up without one, or stop in its middle, it
-/// forgets, descriptor and all. So, of the next descriptors of the walk, connections that were
-/// accepted on one of `addresses` and of which no connection request was read in `silence` are shut
-/// down, which the provider's next progress sees; those that are still there at a later call, after
-/// progress, it has forgotten: they are closed. Only on the thread that runs the provider's
-/// progress. Takes a microsecond for each of `most` descriptors.
-struct EndedUnspoken {
-  std::size_t connections = 0;
-  bool more = false;  // descriptors to be looked at, before the walk begins anew
+/// forgets, descriptor and all. So connections of which no connection request has been read
+/// `silence` after they were first seen are shut down, whatever else came on them, which the
+/// provider's next progress sees; those that are there still at a later look, after progress, it
+/// has forgotten: they are closed. For the thread that runs the provider's progress.
+class UnspokenConnections {
+ public:
+  using Clock = std::chrono::steady_clock;
+  struct Ended {
+    std::size_t connections = 0;  // shut down or closed
+    bool more = false;            // descriptors to be looked at, before it begins anew
+  };
+  /// Looks at the next `most` descriptors for connections that were accepted on one of `addresses`:
+  /// a microsecond each.
+  Ended look(std::size_t most, std::span<const FabricAddress> addresses,
+             std::chrono::milliseconds silence, Clock::time_point now = Clock::now());
+
+ private:
+  struct Seen {
+    ino_t inode = 0;
+    Clock::time_point first;
+    bool shut_down = false;
+    std::uint64_t walk = 0;  // the last in which it was there
+  };
+  bool treat(int fd, std::span<const sockaddr_storage> own, std::chrono::milliseconds silence,
+             Clock::time_point now);
+
+  DescriptorWalk walk_;
+  std::uint64_t walk_number_ = 0;
+  std::unordered_map<int, Seen> seen_;
 };
-EndedUnspoken end_unspoken(DescriptorWalk& walk, std::size_t most,
-                           std::span<const FabricAddress> addresses,
-                           std::chrono::milliseconds silence);
 
 /// The provider reads a connection request from the socket as it was accepted, which blocks: one
 /// who sends the first half would hold the polling thread, and its locks, for as long as he likes.
-/// Sockets accepted on `address` from now on wait no longer than `patience` for the other half;
-/// those that become connections never wait. Returns how many listening sockets that concerns.
+/// Sockets whose handshake with `address` ends from now on wait for the other half for `patience`,
+/// rounded up by two or three of the kernel's ticks; those that become connections never wait.
+/// Returns how many listening sockets that concerns.
 std::size_t bound_first_reads(const FabricAddress& address, std::chrono::microseconds patience);
 
 }  // namespace penstock

@@ -133,6 +133,7 @@ void PollerThread::close_devices() {
 }
 
 void PollerThread::watch_cards() {
+  untidy_.clear();
   std::vector<Nic*> cards;
   auto tick = std::chrono::milliseconds::max();
   for (const auto& device : devices_) {
@@ -208,10 +209,11 @@ void PollerThread::poll_until_all_left() {
 
 /// True: there is more to be tidied.
 bool PollerThread::tidy() {
-  bool more = false;
-  for (const auto& device : devices_)
-    for (Nic* card : device->cards()) more = card->tidy(kSilence) || more;
-  return more;
+  if (untidy_.empty())
+    for (const auto& device : devices_)
+      untidy_.insert(untidy_.end(), device->cards().begin(), device->cards().end());
+  std::erase_if(untidy_, [](Nic* card) { return !card->tidy(kSilence); });
+  return !untidy_.empty();
 }
 
 /// One round: a step of each device, so that none waits for longer than the others' steps.

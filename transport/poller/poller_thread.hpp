@@ -66,6 +66,7 @@ class PollerThread {
   std::shared_ptr<SideWork> side_work_;
   std::size_t started_with_;
   std::chrono::microseconds spin_{0};  // the longest of the devices'
+  std::vector<Nic*> untidy_;           // cards whose tidying goes on
   bool yields_ = false;                // as any of the devices wants
   std::mutex mutex_;
   std::vector<Leaving> leaving_;

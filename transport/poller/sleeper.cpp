@@ -13,9 +13,7 @@ namespace {
 /// An idle node wakes now and then even when nothing tells it to: a lost wake-up costs a second.
 constexpr std::chrono::nanoseconds kLongestSleep = std::chrono::seconds(1);
 /// A descriptor that was readable at every look for so long, while nothing was expected, is stuck.
-/// One that had to be waited for was not.
 constexpr auto kReadableAtMost = std::chrono::seconds(1);
-constexpr auto kReadableAtOnce = std::chrono::microseconds(200);
 constexpr auto kDistrust = std::chrono::seconds(1);
 
 }  // namespace
@@ -61,17 +59,19 @@ Sleeper::Woken Sleeper::wait(std::optional<Clock::time_point> until) {
   const timespec timeout{static_cast<time_t>(most.count() / 1'000'000'000),
                          static_cast<long>(most.count() % 1'000'000'000)};
   const nfds_t watched = distrusted_until_ ? 1 : descriptors_.size();
-  const int ready = ppoll(descriptors_.data(), watched, &timeout, nullptr);
-  if (ready <= 0) {
+  int ready = poll(descriptors_.data(), watched, 0);
+  const bool at_once = ready > 0;
+  if (!at_once) {
     readable_since_.reset();
-    return Woken::kTime;
+    ready = ppoll(descriptors_.data(), watched, &timeout, nullptr);
   }
+  if (ready <= 0) return Woken::kTime;
   if (descriptors_.front().revents != 0) {
     std::uint64_t count = 0;
     [[maybe_unused]] const auto drained = read(event_fd_, &count, sizeof count);
     return Woken::kCommand;
   }
-  if (Clock::now() - now > kReadableAtOnce) readable_since_.reset();
+  if (!at_once) return Woken::kCard;
   if (!readable_since_) readable_since_ = now;
   if (now - *readable_since_ > kReadableAtMost) {
     distrusted_until_ = now + kDistrust;

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -56,7 +57,7 @@ TEST(HalfOpen, TheSamePortOfAnotherAddressIsLeftAlone) {
   ASSERT_TRUE(closing.good);
   Listener other("127.0.0.2", closing.port());  // another card of this process
   if (!other.good) GTEST_SKIP() << "127.0.0.2 is not to be had on that port";
-  EXPECT_EQ(shut_down_accepted(closing.fabric_address()), 1u);
+  EXPECT_EQ(shut_down_accepted(closing.fabric_address()).size(), 1u);
   EXPECT_FALSE(closing.takes("127.0.0.1"));
   EXPECT_TRUE(other.takes("127.0.0.2"));
 }
@@ -70,7 +71,8 @@ TEST(HalfOpen, AListenerOnAnyAddressEndsWithWhatItAccepted) {
   ASSERT_EQ(::connect(client, reinterpret_cast<sockaddr*>(&to), sizeof to), 0);
   const int accepted = ::accept(any.socket, nullptr, nullptr);
   ASSERT_GE(accepted, 0);
-  EXPECT_EQ(shut_down_accepted(any.fabric_address()), 2u);  // itself, and 127.0.0.1 on its port
+  EXPECT_EQ(shut_down_accepted(any.fabric_address()).size(),
+            2u);  // itself, and 127.0.0.1 on its port
   char byte = 0;
   EXPECT_EQ(::recv(client, &byte, 1, 0), 0);  // hung up
   ::close(accepted);
@@ -165,45 +167,84 @@ class Unspoken : public testing::Test {
     char byte = 0;
     return ::recv(client, &byte, 1, MSG_DONTWAIT) == 0;
   }
+  static bool hangs_up(int client) {
+    pollfd descriptor{client, POLLIN, 0};
+    return ::poll(&descriptor, 1, 20'000) == 1 && hung_up(client);
+  }
   static bool is_open(int fd) { return ::fcntl(fd, F_GETFD) != -1; }
-  std::size_t end(std::chrono::milliseconds silence) {
+  /// A whole walk, `later` than the test's beginning.
+  std::size_t end(std::chrono::seconds later) {
     const std::array addresses{FabricAddress(1), own.fabric_address()};
     std::size_t connections = 0;
     for (bool more = true; more;) {
-      const auto ended = end_unspoken(walk, 3, addresses, silence);
+      const auto ended = unspoken.look(3, addresses, std::chrono::seconds(10), begin + later);
       connections += ended.connections;
       more = ended.more;
     }
     return connections;
   }
 
-  DescriptorWalk walk;
+  UnspokenConnections unspoken;
+  UnspokenConnections::Clock::time_point begin{};
   Listener own{"127.0.0.1"}, other{"127.0.0.1"};
 };
 
 TEST_F(Unspoken, ConnectionsAreEndedAndThoseThatAreStillThereThenClosed) {
+  using namespace std::chrono_literals;
   ASSERT_TRUE(own.good && other.good);
   const auto silent = connect(own, 0, 0), begun = connect(own, 39, 39),
              spoke = connect(own, 40, 40);
   const auto gone = connect(own, 39, 39), elsewhere = connect(other, 0, 0);
-  // What was forgotten in the middle of a request is not read on, whatever comes.
-  const auto stopped = connect(own, 4000, 32);
+  // What was forgotten in the middle of a request is not read on, whatever comes, and when.
+  const auto stopped = connect(own, 33, 32);
   const auto done_and_gone = connect(own, 40, 40);
   ::close(gone.client);
   ::close(done_and_gone.client);
-  using namespace std::chrono_literals;
-  EXPECT_EQ(end(1h), 0u);
-  std::this_thread::sleep_for(20ms);
-  EXPECT_EQ(end(10ms), 4u);
-  EXPECT_TRUE(hung_up(silent.client) && hung_up(begun.client) && hung_up(stopped.client));
-  EXPECT_FALSE(hung_up(spoke.client) || hung_up(elsewhere.client));
+  EXPECT_EQ(end(0s), 0u);
+  EXPECT_EQ(end(9s), 0u);
+  ASSERT_EQ(::send(stopped.client, "another word", 12, 0), 12);
+  const auto late = connect(own, 0, 0);
+  EXPECT_EQ(end(10s), 4u);
+  EXPECT_TRUE(hangs_up(silent.client) && hangs_up(begun.client) && hangs_up(stopped.client));
+  EXPECT_FALSE(hung_up(spoke.client) || hung_up(elsewhere.client) || hung_up(late.client));
   EXPECT_TRUE(own.takes("127.0.0.1"));
+  for (const auto& each : {silent, begun, gone, stopped}) EXPECT_TRUE(is_open(each.accepted));
   // What the provider had not closed by now it does not know.
-  EXPECT_EQ(end(10ms), 4u);
+  EXPECT_EQ(end(15s), 4u);
   for (const auto& each : {silent, begun, gone, stopped}) EXPECT_FALSE(is_open(each.accepted));
-  for (const auto& each : {spoke, elsewhere, done_and_gone}) EXPECT_TRUE(is_open(each.accepted));
-  for (const auto& each : {silent, begun, stopped, spoke, elsewhere}) ::close(each.client);
-  for (const auto& each : {spoke, elsewhere, done_and_gone}) ::close(each.accepted);
+  for (const auto& each : {spoke, elsewhere, done_and_gone, late})
+    EXPECT_TRUE(is_open(each.accepted));
+  for (const auto& each : {silent, begun, stopped, spoke, elsewhere, late}) ::close(each.client);
+  for (const auto& each : {spoke, elsewhere, done_and_gone, late}) ::close(each.accepted);
+}
+
+TEST_F(Unspoken, ANumberThatIsAnothersByNowIsSeenAnew) {
+  using namespace std::chrono_literals;
+  ASSERT_TRUE(own.good);
+  const auto first = connect(own, 0, 0);
+  EXPECT_EQ(end(0s), 0u);
+  const auto second = connect(own, 0, 0);
+  ASSERT_EQ(::dup2(second.accepted, first.accepted), first.accepted);
+  ::close(second.accepted);
+  EXPECT_EQ(end(10s), 0u);
+  EXPECT_EQ(end(20s), 1u);
+  for (const int fd : {first.client, first.accepted, second.client}) ::close(fd);
+}
+
+TEST_F(Unspoken, WhatAClosedEndpointLeftIsClosedUnlessTheNumberIsAnothers) {
+  ASSERT_TRUE(own.good && other.good);
+  const auto left = connect(own, 0, 0), replaced = connect(own, 0, 0),
+             elsewhere = connect(other, 0, 0);
+  const auto sockets = shut_down_accepted(own.fabric_address());
+  EXPECT_EQ(sockets.size(), 3u);  // and the listener
+  ASSERT_EQ(::dup2(elsewhere.accepted, replaced.accepted), replaced.accepted);
+  close_left(sockets);
+  EXPECT_FALSE(is_open(left.accepted));
+  EXPECT_TRUE(is_open(replaced.accepted) && is_open(elsewhere.accepted));
+  own.socket = -1;
+  for (const int fd :
+       {left.client, replaced.client, replaced.accepted, elsewhere.client, elsewhere.accepted})
+    ::close(fd);
 }
 
 TEST_F(Unspoken, WhatAListenerAcceptsDoesNotWaitForLongToBeRead) {

@@ -164,7 +164,7 @@ TEST_P(TcpNic, ConnectionsThatNeverSpeakEndAtItsTidying) {
   const rlimit low{256, limit.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
   std::vector<int> fillers;
-  for (int fd = dup(0); fd != -1; fd = dup(0)) fillers.push_back(fd);
+  for (int fd = dup(silent[0]); fd != -1; fd = dup(silent[0])) fillers.push_back(fd);
   const int full = descriptors();
   const bool freed = until([&] {
     b.nic->tidy(std::chrono::milliseconds(1));
@@ -172,6 +172,7 @@ TEST_P(TcpNic, ConnectionsThatNeverSpeakEndAtItsTidying) {
   });
   EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
   EXPECT_TRUE(freed);
+  EXPECT_FALSE(fillers.empty());
   for (const int each : fillers) close(each);
   for (const int each : silent) close(each);
   // Those that spoke once are still connected, and no new connection is made for this.
