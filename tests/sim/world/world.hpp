@@ -101,8 +101,9 @@ class World {
     bool notified = false;
     bool ended = false;
     bool done = false;
-    bool pending = false;  // asked for elsewhere: its executor does not know of it yet
-    bool may_land = true;  // not ended, or its owner's lease has not
+    bool pending = false;     // asked for elsewhere: its executor does not know of it yet
+    bool may_land = true;     // not ended, or its owner's lease has not
+    bool in_message = false;  // its bytes travelled inside its question
     std::vector<Piece> pieces;
     Side local;
     std::vector<Side> remotes;
@@ -231,6 +232,7 @@ class World {
   std::size_t ended_ = 0;
   std::size_t done_ = 0;
   bool calm_ = false;                // nothing more goes wrong
+  TimePoint messages_held_until_{};  // by a cut, or a node that stands still
   std::set<std::size_t> excused_{};  // machines that a victim's word parted
   std::vector<std::string> history_;
   std::vector<std::string> failures_;

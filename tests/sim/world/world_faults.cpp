@@ -105,6 +105,7 @@ void World::cut(std::size_t index) {
   const bool in = chance(0.8);
   const bool out = !in || chance(0.8);
   const auto lasts = some(2000ms);
+  messages_held_until_ = std::max(messages_held_until_, network_.now() + lasts);
   note("{} is cut off from {} ({}{}) for {} ms", machines_[index].name,
        all ? "everybody" : machines_[one].name, in ? "in" : "", out ? "out" : "", lasts / 1ms);
   for (std::size_t other = 0; other < machines_.size(); ++other) {
@@ -127,7 +128,9 @@ void World::pause(std::size_t index) {
   note("{} stands still", machines_[index].name);
   life->paused = life->stood_still = true;
   life->member->stand_still(true);
-  network_.after(some(1500ms), [this, life] { go_on(*life); });
+  const auto lasts = some(1500ms);
+  messages_held_until_ = std::max(messages_held_until_, network_.now() + lasts);
+  network_.after(lasts, [this, life] { go_on(*life); });
 }
 
 void World::go_on(Life& life) {

@@ -286,13 +286,18 @@ void World::ended(Life* life, const TransferResult& result) {
     if (side.let_go) give_back(move, side);
   }
   move.may_land = !quiet;
+  move.in_message = result.path == "inline";
   if (!quiet) after_lease(move);
 }
 
-/// The owner has made its pages quiet by then, whatever it hears.
+/// The owner has made its pages quiet by then, whatever it hears. But for bytes that travel in a
+/// message: those land when the network gives it up, however late that is (docs/protocol.md, a
+/// known hole in the first promise: take this exception out when it is closed).
 void World::after_lease(Move& move) {
-  const TimePoint end = move.deadline + kGraceMost + kFence + kLeaseExtra + 200ms;
+  TimePoint end = move.deadline + kGraceMost + kFence + kLeaseExtra + 200ms;
+  if (move.in_message) end = std::max(end, messages_held_until_ + 100ms);
   network_.after(std::max(end - network_.now(), Clock::duration(1ms)), [this, &move] {
+    if (move.in_message && messages_held_until_ + 100ms > network_.now()) return after_lease(move);
     move.may_land = false;
     for (Side& side : move.remotes) {
       let_go(move, side, "the end of its lease");
