@@ -147,9 +147,9 @@ class Nic {
   virtual bool may_wait() = 0;
 
   /// Lets go of what strangers left at the card and nobody else will take away: connections that
-  /// have not spoken in `silence`. Called now and then, whatever happens; takes a millisecond at
-  /// most. True: there is more to look at than that.
-  virtual bool tidy(std::chrono::milliseconds silence) { return silence.count() < 0; }
+  /// have asked for nothing `silence` after they were first seen. Called now and then, whatever
+  /// happens; takes about a millisecond at most. True: there is more to look at than that.
+  virtual bool tidy(std::chrono::milliseconds /*silence*/) { return false; }
 
   // -- quiet -------------------------------------------------------------------------------------
   /// Closes the outbound endpoint and opens it anew. When it returns nothing that was posted on it
