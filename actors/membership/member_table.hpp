@@ -35,7 +35,8 @@ struct Member {
   std::unique_ptr<Suspicion> suspicion;
   std::unique_ptr<const std::string> reason;  // why it ended, or is draining
   TimePoint ended;
-  std::optional<TimePoint> back;  // it was held for dead, and spoke again
+  std::optional<TimePoint> back;   // it was held for dead, and spoke again
+  std::optional<TimePoint> heard;  // when a frame of its own came last
 
   bool live() const { return is_live(opinion); }
   Standing standing() const { return {who->incarnation, revision, opinion}; }

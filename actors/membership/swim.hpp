@@ -145,6 +145,7 @@ class Swim {
   void admit(Rumor rumor, Index replaced, const IdentityPtr& teller, bool tabled, TimePoint now);
   void update(Index index, Rumor rumor, const IdentityPtr& teller, bool tabled, TimePoint now);
   bool was_away(const Identity& teller, TimePoint now) const;
+  bool spoke_lately(const Member& member, TimePoint now) const;
   void was_cut_off(TimePoint now);
   void apply(Index index, const Rumor& rumor, std::string reason, TimePoint now);
   void about_self(const Rumor& rumor, TimePoint now);

@@ -30,8 +30,10 @@ void Swim::receive(const GossipFrame& frame, TimePoint now) {
   const bool tabled = std::holds_alternative<Table>(frame.body);
   learn(frame.sender, sender, false, now);
   if (const Index index = table_.find(*sender);
-      index != kNone && table_[index].who->incarnation == sender->incarnation)
+      index != kNone && table_[index].who->incarnation == sender->incarnation) {
     table_[index].load = frame.load;
+    table_[index].heard = now;
+  }
   for (const Rumor& rumor : frame.rumors) {
     learn(rumor, sender, tabled, now);
     if (left_) return;  // it was about us

@@ -76,13 +76,15 @@ void Swim::admit(Rumor rumor, Index replaced, const IdentityPtr& teller, bool ta
 void Swim::update(Index index, Rumor rumor, const IdentityPtr& teller, bool tabled, TimePoint now) {
   Member& member = table_[index];
   // Somebody else's whole table may be old, after a partition above all, and so may be all that one
-  // says who was away: a death in it, of one who lives for us, is only worth asking.
-  if ((tabled || was_away(*teller, now)) && rumor.opinion == Opinion::kDead &&
-      rumor.revision != kFinalRevision && member.live() && rumor.revision >= member.revision) {
+  // says who was away; and who has heard from it lately knows better. A death, of one who lives for
+  // us, is only worth asking then.
+  const bool doubted = (tabled || was_away(*teller, now) || spoke_lately(member, now)) &&
+                       rumor.opinion == Opinion::kDead && rumor.revision != kFinalRevision &&
+                       member.live() && rumor.revision >= member.revision;
+  if (doubted) {
     rumor.opinion = Opinion::kSuspect;
     rumor.accuser = static_cast<std::uint32_t>(teller->name_hash ^ teller->incarnation) | 1;
     rumor.ended_s = 0;
-    if (probes_.size() < kAskedAtOnce) ask(index, false, now);
   }
   if (rumor.standing() == member.standing()) {
     if (rumor.opinion == Opinion::kSuspect) confirm(index, rumor.accuser, now);
@@ -97,7 +99,8 @@ void Swim::update(Index index, Rumor rumor, const IdentityPtr& teller, bool tabl
   const bool was_live = member.live();
   const bool was_suspect = member.opinion == Opinion::kSuspect;
   apply(index, rumor, std::move(reason), now);
-  if (!was_suspect && member.opinion == Opinion::kSuspect && wants_second_opinion())
+  if (!was_suspect && member.opinion == Opinion::kSuspect &&
+      (doubted ? probes_.size() < kAskedAtOnce : wants_second_opinion()))
     ask(index, false, now);
   if (!was_live && member.live() && !member.record) want_record(index, teller, now);
 }
@@ -110,6 +113,12 @@ bool Swim::was_away(const Identity& teller, TimePoint now) const {
   const Member& member = table_[index];
   return member.opinion == Opinion::kDead ||
          (member.back && now - *member.back < options_.suspicion * options_.suspicion_longest);
+}
+
+/// Nobody is buried who was not silent for closed_grace to those who did so. A quarter of it is
+/// left for frames that were under way.
+bool Swim::spoke_lately(const Member& member, TimePoint now) const {
+  return member.heard && now - *member.heard < options_.closed_grace * 3 / 4;
 }
 
 /// It was us who were away: the deaths that we saw meanwhile are no news for anybody, and whom we

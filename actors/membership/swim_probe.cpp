@@ -60,7 +60,12 @@ void Swim::ping(Index index, std::uint32_t sequence) {
 void Swim::ask_helpers(Probe& probe) {
   probe.helpers_at = TimePoint::max();
   const Member& member = table_[probe.member];
-  const auto helpers = table_.pick(options_.indirect_probes, probe.member);
+  auto helpers = table_.pick(options_.indirect_probes, probe.member);
+  // Those whose connection closed too may be as dead.
+  std::erase_if(helpers, [&](Index helper) {
+    return std::ranges::any_of(
+        probes_, [&](const Probe& other) { return other.closed && other.member == helper; });
+  });
   probe.helpers = helpers.size();
   for (Index helper : helpers)
     send(table_[helper].who->endpoint, PingRequest{probe.sequence, member.who});
@@ -94,7 +99,10 @@ void Swim::conclude(const Probe& probe, TimePoint now) {
     else if (probe.nacks < probe.helpers)
       health_.helpers_silent(static_cast<int>(probe.helpers - probe.nacks));
   }
-  if (!probe.closed) {
+  // Not one helper has said that it has no answer either: perhaps nobody is heard here. Or it is
+  // heard, and does not hear us.
+  const bool deaf = probe.helpers > 0 && probe.nacks == 0;
+  if (!probe.closed || deaf || spoke_lately(table_[probe.member], now)) {
     ++counters_.accusations;
     return suspect_by(probe.member, accuser_, now);
   }

@@ -246,6 +246,58 @@ TEST(Failure, WhoeverIsHeldForDeadHearsItWithTheAnswerToItsQuestion) {
   EXPECT_EQ(sent[0].sender.who->incarnation, 10u);
 }
 
+// One that cannot hear, but be heard, finds everybody silent.
+TEST(Failure, WhoHasHeardFromItLatelyBelievesNoDeathAndAsks) {
+  for (const auto& [silent, believed] : {std::pair(299ms, false), std::pair(300ms, true)}) {
+    std::vector<GossipFrame> sent;
+    Swim swim(SimulatedNetwork::record("a", 10, "a"), {},
+              {[&](const std::string&, const GossipFrame& frame) { sent.push_back(frame); }});
+    const TimePoint now(1h);
+    GossipFrame death = frame_of("c", 30, "c");
+    death.rumors = {frame_of("b", 20, "b").sender};
+    death.rumors[0].opinion = Opinion::kDead;
+    swim.receive(frame_of("b", 20, "b"), now);
+    sent.clear();
+    swim.receive(death, now + silent);
+    EXPECT_EQ(swim.members().at(0).state == MemberState::kDead, believed);
+    const auto asks = [](const GossipFrame& frame) {
+      const auto* ping = std::get_if<Ping>(&frame.body);
+      return ping != nullptr && ping->target->node == "b" && !frame.rumors.empty() &&
+             frame.rumors[0].opinion == Opinion::kSuspect;
+    };
+    EXPECT_EQ(std::ranges::count_if(sent, asks), believed ? 0 : 1);
+    death.rumors[0].revision = kFinalRevision;  // it ended, or was removed
+    swim.receive(death, now + silent);
+    EXPECT_EQ(swim.members().at(0).state, MemberState::kDead);
+  }
+}
+
+TEST(Failure, WhoeverHearsNobodyBuriesNobodyForAClosedConnection) {
+  for (std::uint64_t seed = 0; seed < 50; ++seed) {
+    SimulatedNetwork net(seed);
+    start(net, kFive);
+    for (const char* other : {"b", "c", "d", "e"}) net.cut("a", other);
+    net["a"].suspect("c", net.now);
+    net.run(900ms);
+    EXPECT_NE(net.state("a", "c"), MemberState::kDead) << "seed " << seed;
+  }
+}
+
+TEST(Failure, TwoOfThreeWhoseConnectionsCloseAreDeadWithinASecond) {
+  for (std::uint64_t seed = 0; seed < 50; ++seed) {
+    SimulatedNetwork net(seed);
+    const std::vector<std::string> three = {"a", "b", "c"};
+    start(net, three);
+    for (const char* other : {"b", "c"}) {
+      net.kill(other);
+      net["a"].suspect(other, net.now);
+    }
+    net.run(1s);
+    EXPECT_EQ(net.state("a", "b"), MemberState::kDead) << "seed " << seed;
+    EXPECT_EQ(net.state("a", "c"), MemberState::kDead) << "seed " << seed;
+  }
+}
+
 // -- Lifeguard -----------------------------------------------------------------------------------
 
 TEST(LocalHealth, ANodeThatNobodyAnswersDoubtsItself) {
