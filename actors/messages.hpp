@@ -147,7 +147,8 @@ struct PeerAsked {
   Incarnation peer = 0;
   std::uint64_t sequence = 0;
   Question question;
-  std::vector<LinkId> links{};  // with an Open that asks for staging: ours to its device
+  std::optional<TimePoint> asked_at;  // see Peer::Port::asked
+  std::vector<LinkId> links{};        // with an Open that asks for staging: ours to its device
 };
 /// A fence without a device: its initiator never saw an OPEN_OK.
 struct ForgetTransfer {

@@ -91,14 +91,14 @@ class DeviceActor : public caf::event_based_actor {
         [this](const PeerDown& down) {
           outbound_.peer_down(down.node, down.peer, down.error, down.gone, Clock::now());
           inbound_.peer_down(down.peer, down.error, Clock::now());
-          if (down.gone) inbound_.peer_gone(down.peer);
           peers_.erase(down.peer);
           schedule();
         },
         [this](const ForgetTransfer& forget) {
+          const auto found = peers_.find(forget.peer);
+          if (found == peers_.end()) return;  // it crossed the peer's end
           inbound_.forget(forget.peer, forget.transfer, Clock::now());
-          if (auto found = peers_.find(forget.peer); found != peers_.end())
-            tell(found->second, Forgotten{forget.sequence});
+          tell(found->second, Forgotten{forget.sequence});
           schedule();
         },
         [this](const GiveUpInbound& given_up) {
@@ -239,7 +239,8 @@ class DeviceActor : public caf::event_based_actor {
     if (!peers_.contains(asked.peer)) return;  // it crossed the peer's end: nobody waits
     const TimePoint now = Clock::now();
     if (auto* open = std::get_if<Open>(&asked.question))
-      return inbound_.open(asked.peer, asked.node, asked.sequence, *open, asked.links, now);
+      return inbound_.open(asked.peer, asked.node, asked.sequence, *open, asked.links,
+                           asked.asked_at, now);
     if (auto* fin = std::get_if<Fin>(&asked.question))
       return inbound_.fin(asked.peer, asked.sequence, *fin, now);
     if (auto* fence = std::get_if<Fence>(&asked.question))

@@ -24,7 +24,8 @@ Inbound::Inbound(Options options, std::vector<InboundCard> cards, RegionTable& r
 // -- open ----------------------------------------------------------------------------------------
 
 void Inbound::open(Incarnation peer, const std::string& node, std::uint64_t sequence,
-                   const Open& question, std::vector<LinkId> credit_links, TimePoint now) {
+                   const Open& question, std::vector<LinkId> credit_links,
+                   std::optional<TimePoint> asked_at, TimePoint now) {
   const Key key{peer, question.transfer};
   auto refuse = [&](Error error) { port_.answer(peer, sequence, Refused{std::move(error)}); };
   if (auto found = transfers_.find(key); found != transfers_.end()) {
@@ -34,6 +35,9 @@ void Inbound::open(Incarnation peer, const std::string& node, std::uint64_t sequ
     if (found->second.state == State::kDone) return port_.answer(peer, sequence, AlreadyDone{});
     return port_.answer(peer, sequence, found->second.answer);
   }
+  // Asked again it is younger, and goes on.
+  if (may_be_over(question, asked_at, now))
+    return refuse({ErrorCode::kBusy, "the question was under way for too long: ask again"});
   if (question.shadow != 0 && !(port_.waits_for && port_.waits_for(question.shadow)))
     return refuse(
         {ErrorCode::kCancelled,
@@ -62,7 +66,6 @@ void Inbound::open(Incarnation peer, const std::string& node, std::uint64_t sequ
 
   Transfer& transfer = transfers_[key];
   transfer.node = node;
-  transfer.opened_by = sequence;
   transfer.region = std::move(*use);
   transfer.direction = question.direction;
   transfer.notify = question.notify;
@@ -105,20 +108,27 @@ void Inbound::open(Incarnation peer, const std::string& node, std::uint64_t sequ
   port_.answer(peer, sequence, transfer.answer);
 }
 
+/// Whether the transfer may have been open here and be forgotten, or its lease be over: somebody
+/// may count on it by then that nothing of it lands. A fence never comes before its Open was sent,
+/// and is remembered for a while.
+bool Inbound::may_be_over(const Open& question, std::optional<TimePoint> asked_at,
+                          TimePoint now) const {
+  // An older version, which cannot tell. Keys go out as ever; data is written at once.
+  if (!asked_at) return !question.data.bytes.empty();
+  const auto fresh = std::min(Milliseconds(question.lease_ms), options_.remember);
+  return *asked_at + fresh < now;
+}
+
 /// The data came with the question: it is written here and now, and the transfer is done.
 void Inbound::take_inline(const Key& key, const std::string& node, std::uint64_t sequence,
                           const Open& question, RegionUse use, TimePoint now) {
   const auto refuse = [&](Error error) { port_.answer(key.first, sequence, Refused{error}); };
-  const auto newest = forgotten_opens_.find(key.first);
-  if (newest != forgotten_opens_.end() && sequence <= newest->second)
-    return refuse({ErrorCode::kUnsupported, "asked too long ago to come with its data"});
   const auto copied = unpack(question.data.bytes, use->memory->bytes());
   if (!copied) return refuse(copied.error());
   if (*copied != question.bytes)
     return refuse({ErrorCode::kInvalidArgument,
                    fmt::format("the question came with {} bytes of {}", *copied, question.bytes)});
   Transfer& transfer = transfers_[key];
-  transfer.opened_by = sequence;
   transfer.node = node;
   transfer.region = std::move(use);
   transfer.notify = question.notify;
@@ -137,18 +147,7 @@ void Inbound::erase(std::map<Key, Transfer>::iterator transfer) {
   if (const State state = transfer->second.state; state == State::kOpen || state == State::kFencing)
     count_ended();
   free_slots(transfer->second);
-  const Incarnation peer = transfer->first.first;
-  if (!gone_.contains(peer)) {
-    std::uint64_t& newest = forgotten_opens_[peer];
-    newest = std::max(newest, transfer->second.opened_by);
-  }
   transfers_.erase(transfer);
-  forget_when_gone(peer);
-}
-
-void Inbound::forget_when_gone(Incarnation peer) {
-  const auto first = transfers_.lower_bound({peer, 0});
-  if (first == transfers_.end() || first->first.first != peer) gone_.erase(peer);
 }
 
 std::vector<RegionKey> Inbound::hand_keys(Transfer& transfer,
@@ -490,6 +489,7 @@ void Inbound::peer_down(Incarnation peer, const Error& error, TimePoint now) {
   for (const Key& key : keys) {
     Transfer& transfer = transfers_.at(key);
     if (transfer.state == State::kDone) free_slots(transfer);
+    transfer.sequence.reset();  // nobody hears the answer
     own_fence(key, transfer, error, now);
   }
 }
@@ -503,12 +503,6 @@ bool Inbound::is_open_for(Incarnation peer, TransferId shadow) const {
       return true;
   }
   return false;
-}
-
-void Inbound::peer_gone(Incarnation peer) {
-  forgotten_opens_.erase(peer);
-  gone_.insert(peer);
-  forget_when_gone(peer);
 }
 
 void Inbound::revoke(const std::string& region, TimePoint now) {

@@ -37,7 +37,9 @@ class Inbound {
     std::string device;
     FenceKind fence = FenceKind::kReopenInbound;
     bool immediate_data = true;    // every card of the device can deliver immediates
-    Milliseconds remember{60000};  // how long an ended transfer still answers by name
+    /// How long an ended transfer still answers by name; longer than an initiator asks
+    /// (Outbound::Options::open), or it could be opened again.
+    Milliseconds remember{60000};
     Milliseconds grace_max{2000};  // how long a REVOKE may take before we fence by ourselves
     std::size_t open_most = 1u << 16;
     /// So many of a peer's ended transfers are remembered at most once the peer has said its last
@@ -72,9 +74,10 @@ class Inbound {
           std::shared_ptr<StagingPool> staging, Port port);
 
   // -- questions of peers ------------------------------------------------------------------------
-  /// `credit_links`: ours to the initiator's device, for the credits of packed writes.
+  /// `credit_links`: ours to the initiator's device, for the credits of packed writes. `asked_at`:
+  /// see Peer::Port::asked.
   void open(Incarnation peer, const std::string& node, std::uint64_t sequence, const Open& question,
-            std::vector<LinkId> credit_links, TimePoint now);
+            std::vector<LinkId> credit_links, std::optional<TimePoint> asked_at, TimePoint now);
   void fin(Incarnation peer, std::uint64_t sequence, const Fin& question, TimePoint now);
   void fence(Incarnation peer, std::uint64_t sequence, const Fence& question, TimePoint now);
   /// A fence from an initiator that never saw our OPEN_OK: nothing was posted.
@@ -89,8 +92,6 @@ class Inbound {
   void rekeyed(const std::string& region, std::uint16_t nic, TimePoint now);
   /// The peer is gone or silent: its transfers here are fenced by us and ended.
   void peer_down(Incarnation peer, const Error& error, TimePoint now);
-  /// After its end the incarnation has no question left to repeat: nothing is kept of it.
-  void peer_gone(Incarnation peer);
   /// The region is being released with force: initiators are asked to stop, then fenced.
   void revoke(const std::string& region, TimePoint now);
   /// OPENs are refused from now on.
@@ -105,13 +106,8 @@ class Inbound {
   bool is_open_for(Incarnation peer, TransferId shadow) const;
   /// Open ones, and those that ended and still answer by name.
   std::size_t known_count() const { return transfers_.size(); }
-  /// Peers of which anything is kept.
-  std::size_t known_peers() const {
-    std::set<Incarnation> peers(gone_);
-    for (const auto& [peer, newest] : forgotten_opens_) peers.insert(peer);
-    for (const auto& [key, transfer] : transfers_) peers.insert(key.first);
-    return peers.size();
-  }
+  /// Of which the order of last words is kept.
+  std::size_t known_peers() const { return last_words_.size(); }
 
  private:
   using Key = std::pair<Incarnation, TransferId>;
@@ -131,7 +127,6 @@ class Inbound {
     Direction direction = Direction::kWrite;
     std::optional<std::uint32_t> immediate;
     OpenOk answer;
-    std::uint64_t opened_by = 0;  // the sequence of its Open
     std::string notify;
     TransferId stream = 0;  // for the notification
     std::uint32_t part = 0;
@@ -154,8 +149,8 @@ class Inbound {
 
   void take_inline(const Key& key, const std::string& node, std::uint64_t sequence,
                    const Open& question, RegionUse use, TimePoint now);
+  bool may_be_over(const Open& question, std::optional<TimePoint> asked_at, TimePoint now) const;
   void erase(std::map<Key, Transfer>::iterator transfer);
-  void forget_when_gone(Incarnation peer);
   void set_due(const Key& key, Transfer& transfer, TimePoint due);
   void done(const Key& key, Transfer& transfer, TimePoint now);
   void count_open();
@@ -192,10 +187,6 @@ class Inbound {
   std::unordered_map<std::uint32_t, Key> by_immediate_;
   std::set<std::pair<TimePoint, Key>> due_;
   std::map<Incarnation, std::deque<TransferId>> last_words_;  // oldest first
-  /// By peer: the newest Open of the transfers that were forgotten. An Open with data that is no
-  /// newer may be a repetition of one of them, whose data must not be written again.
-  std::map<Incarnation, std::uint64_t> forgotten_opens_;
-  std::set<Incarnation> gone_;  // of which transfers are still known
   std::set<std::uint16_t> reopening_;
   Rekeying rekeying_;
   std::map<std::uint64_t, Key> disarming_;  // by tag

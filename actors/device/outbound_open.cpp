@@ -158,7 +158,7 @@ void Outbound::opened(Transfer& transfer, Result<Answer>& answer,
   }
   if (!answer && transfer.inlined) return not_taken(transfer, answer.error(), now);
   if (!answer && answer.error().code == ErrorCode::kBusy && now < transfer.asked.deadline) {
-    // Staging slots come back as other transfers end.
+    // Staging slots come back as other transfers end; a question that was late is asked anew.
     transfer.ask_again = true;
     return enter(transfer, State::kOpening,
                  std::min(transfer.asked.deadline, now + options_.retry_backoff));
@@ -307,7 +307,7 @@ std::uint64_t Outbound::pack_below(const Transfer& transfer) const {
 
 /// An Open with data was not answered with AlreadyDone.
 void Outbound::not_taken(Transfer& transfer, const Error& error, TimePoint now) {
-  if (error.code == ErrorCode::kUnsupported) {
+  if (error.code == ErrorCode::kUnsupported || error.code == ErrorCode::kBusy) {
     transfer.inlined = false;
     return open(transfer, now);
   }

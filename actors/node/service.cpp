@@ -222,6 +222,7 @@ DeviceActorSetup Service::State::device_setup(std::size_t index) const {
   Inbound::Options& inbound = setup.inbound;
   inbound.device = device->name;
   inbound.grace_max = timeouts.grace_max;
+  inbound.remember = std::max(inbound.remember, 2 * timeouts.open);
   for (std::size_t i = 0; i < device->poller->nic_count(); ++i) {
     const NicInfo& info = device->poller->nic(i).info();
     inbound.fence = info.fence;

@@ -2,6 +2,7 @@
 // or it is dropped while it is being worked on.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -14,8 +15,9 @@ namespace penstock {
 
 class AnsweredQuestions {
  public:
-  static constexpr std::size_t kKept = 1024;      // answers
   static constexpr std::size_t kMostOpen = 4096;  // questions that wait for their answer
+
+  explicit AnsweredQuestions(std::size_t answers_kept) : answers_kept_(answers_kept) {}
 
   enum class Seen : unsigned char { kNew, kOpen, kAnswered };
 
@@ -35,7 +37,8 @@ class AnsweredQuestions {
     if (known == questions_.end()) return false;
     if (known->second.message.empty()) order_.push_back(sequence);
     known->second.message = std::move(message);
-    if (order_.size() > kKept) {
+    if (order_.size() > answers_kept_) {
+      newest_forgotten_ = std::max(newest_forgotten_, order_.front());
       questions_.erase(order_.front());
       order_.pop_front();
     }
@@ -45,6 +48,9 @@ class AnsweredQuestions {
   const std::vector<std::byte>& answer(std::uint64_t sequence) const {
     return questions_.at(sequence).message;
   }
+  /// Whether a question that seems new may be one whose answer is not kept any more.
+  bool may_be_forgotten(std::uint64_t sequence) const { return sequence <= newest_forgotten_; }
+
   /// The link that it was sent over last. Only while its answer is kept.
   LinkId& way(std::uint64_t sequence) { return questions_.at(sequence).way; }
   bool keeps(std::uint64_t sequence) const { return questions_.contains(sequence); }
@@ -54,8 +60,10 @@ class AnsweredQuestions {
     std::vector<std::byte> message;  // empty: no answer yet
     LinkId way = 0;
   };
+  std::size_t answers_kept_;
   std::map<std::uint64_t, Kept> questions_;
   std::deque<std::uint64_t> order_;  // of the answers, oldest first
+  std::uint64_t newest_forgotten_ = 0;
 };
 
 }  // namespace penstock

@@ -82,7 +82,8 @@ Peer::Peer(MemberRecord record, Options options, Port port)
       options_(std::move(options)),
       port_(std::move(port)),
       links_(cards_of(options_.devices), record_.cards, options_.link_backoff,
-             {port_.command, port_.new_link}) {
+             {port_.command, port_.new_link}),
+      answered_(options_.answers_kept) {
   views_.resize(cards_of(options_.devices).size(), CardView::kUnknown);
   if (!options_.secrets) return;
   seal_.emplace(*options_.secrets, key_of(record_.fabric_key));
@@ -91,6 +92,7 @@ Peer::Peer(MemberRecord record, Options options, Port port)
 
 void Peer::start(TimePoint now) {
   if (closed_) return;
+  started_ = std::chrono::floor<Milliseconds>(now);
   say_hello(now);
 }
 
@@ -98,8 +100,15 @@ void Peer::start(TimePoint now) {
 
 void Peer::ask(std::uint64_t token, Question question, TimePoint deadline, TimePoint now) {
   if (closed_) return port_.answered(token, tl::unexpected(*closed_));
+  const auto* open = std::get_if<Open>(&question);
+  if (open && !open->data.bytes.empty() && version() < kSentVersion)
+    return port_.answered(token,
+                          fail(ErrorCode::kUnsupported,
+                               "node '{}' is of an earlier version, which writes data that comes "
+                               "with a question however late it comes",
+                               record_.node));
   const std::uint64_t sequence = next_sequence(now);
-  Message unsent = message_of(sequence, std::move(question));
+  Message unsent = message_of(sequence, std::move(question), now);
   auto message = encode(unsent);
   if (!message) return port_.answered(token, tl::unexpected(message.error()));
   Asked asked;
@@ -139,13 +148,16 @@ std::uint64_t Peer::next_sequence(TimePoint now) {
   return last_sequence_;
 }
 
-Message Peer::message_of(std::uint64_t sequence, std::variant<Question, Answer> body) const {
+Message Peer::message_of(std::uint64_t sequence, std::variant<Question, Answer> body,
+                         TimePoint now) const {
   Message message;
-  message.version = std::min(options_.wire_version, record_.wire_version);
+  message.version = version();
   message.source = options_.incarnation;
   message.destination = record_.incarnation;
   message.sequence = sequence;
   message.body = std::move(body);
+  message.sent_ms = PeerClock::ms_of(now);
+  message.sent_after_ms = clock_.passed(now);
   return message;
 }
 
@@ -161,7 +173,7 @@ void Peer::send(std::uint64_t sequence, Asked& asked, TimePoint now) {
   }
   std::vector<std::byte> bytes = asked.message;
   if (sequence == hello_) {
-    auto hello = encode(message_of(sequence, Question(hello_over({}))));
+    auto hello = encode(message_of(sequence, Question(hello_over({})), now));
     if (hello) bytes = std::move(*hello);
   }
   if (!bytes.empty()) {
@@ -233,11 +245,12 @@ bool Peer::receive(Message message, TimePoint now) {
     return true;
   if (!fits(message)) return false;
   last_heard_ = now;
+  clock_.heard(message.sent_ms, now);
   // It has our challenge, but its own has not been heard yet: no answer could be sealed for it.
   // It comes again.
   if (seal_ && theirs_ == kNoChallenge && !is_greeting(message)) return true;
   if (auto* question = std::get_if<Question>(&message.body))
-    receive_question(message.sequence, std::move(*question), now);
+    receive_question(message.sequence, std::move(*question), asked_at(message, now), now);
   else
     receive_answer(message.sequence, std::move(std::get<Answer>(message.body)), now);
   return true;
@@ -258,12 +271,22 @@ void Peer::hear_challenge(const std::vector<std::byte>& challenge) {
     std::memcpy(theirs_.data(), challenge.data(), theirs_.size());
 }
 
-void Peer::receive_question(std::uint64_t sequence, Question question, TimePoint now) {
+/// Nothing is known of the answers that a Peer before this one gave, nor of those that are not
+/// kept.
+std::optional<TimePoint> Peer::asked_at(const Message& message, TimePoint now) const {
+  const auto written = PeerClock::written_at(message.sent_after_ms, now);
+  if (written && (*written < started_ || answered_.may_be_forgotten(message.sequence)))
+    return TimePoint::min();
+  return written;
+}
+
+void Peer::receive_question(std::uint64_t sequence, Question question,
+                            std::optional<TimePoint> asked_at, TimePoint now) {
   if (const auto* hello = std::get_if<Hello>(&question))
     return receive_hello(sequence, *hello, now);
   switch (answered_.arrived(sequence)) {
     case AnsweredQuestions::Seen::kNew:
-      return port_.asked(sequence, std::move(question));
+      return port_.asked(sequence, std::move(question), asked_at);
     case AnsweredQuestions::Seen::kAnswered:
       return repeat_answer(sequence, now);
     case AnsweredQuestions::Seen::kOpen:
@@ -302,7 +325,7 @@ void Peer::receive_hello(std::uint64_t sequence, const Hello& hello, TimePoint n
     hear_challenge(hello.challenge);
     learn(hello.devices, now);
   }
-  auto bytes = encode(message_of(sequence, std::move(answer)));
+  auto bytes = encode(message_of(sequence, std::move(answer), now));
   if (!bytes) return;
   const auto way = way_back(hello);
   if (const auto link = way ? way : links_.control(now)) send_over(*link, std::move(*bytes), true);
@@ -323,9 +346,9 @@ Hello Peer::hello_over(Hello::Way way) const {
 
 void Peer::answer(std::uint64_t sequence, Answer answer, TimePoint now) {
   if (closed_) return;
-  auto bytes = encode(message_of(sequence, std::move(answer)));
+  auto bytes = encode(message_of(sequence, std::move(answer), now));
   // An answer that does not travel must not leave the asker waiting.
-  if (!bytes) bytes = encode(message_of(sequence, Answer(Refused{bytes.error()})));
+  if (!bytes) bytes = encode(message_of(sequence, Answer(Refused{bytes.error()}), now));
   if (!bytes || !answered_.answered(sequence, *bytes)) return;
   const auto link = send_over_control(std::move(*bytes), now);
   if (link && answered_.keeps(sequence)) answered_.way(sequence) = *link;
@@ -354,7 +377,7 @@ void Peer::probe(const PeerLinks::Way& way, std::optional<LinkId> suspect, TimeP
   const std::uint64_t sequence = next_sequence(now);
   Hello hello = hello_over(links_.way_of(way.pair));
   hello.way.from_device = options_.devices[links_.local_of(way.pair).device].name;
-  auto bytes = encode(message_of(sequence, Question(std::move(hello))));
+  auto bytes = encode(message_of(sequence, Question(std::move(hello)), now));
   if (!bytes) return;
   probes_.emplace(sequence, Probe{way.pair, now, suspect});
   send_over(way.link, std::move(*bytes), true);

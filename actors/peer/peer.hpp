@@ -6,6 +6,7 @@
 // A peer is one incarnation. A restarted node is another Peer.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -16,6 +17,7 @@
 #include "actors/clock.hpp"
 #include "actors/membership/member.hpp"
 #include "actors/peer/answered_questions.hpp"
+#include "actors/peer/peer_clock.hpp"
 #include "actors/peer/peer_links.hpp"
 #include "actors/security/seal.hpp"
 #include "actors/wire/message.hpp"
@@ -36,7 +38,8 @@ class Peer {
     std::vector<LocalDevice> devices;
     Milliseconds repeat_first{100};  // a question is repeated after this, then doubled up to
     Milliseconds repeat_most{500};
-    Milliseconds link_backoff{100};  // a failed link is probed after this, doubled up to 2 s
+    Milliseconds link_backoff{100};   // a failed link is probed after this, doubled up to 2 s
+    std::size_t answers_kept = 1024;  // to the peer's newest questions
     /// Messages are sealed, and taken only with a seal that fits. None: as they come.
     std::optional<Seal::Secrets> secrets{};
   };
@@ -49,8 +52,10 @@ class Peer {
     /// Exactly one per ask(): the answer (Refused comes as its Error, which then names the node),
     /// or why there is none: kPeerUnreachable after the deadline, the close() error afterwards.
     std::function<void(std::uint64_t token, Result<Answer>)> answered;
-    /// The peer asks us (never Hello: the Peer answers that itself). Answer with answer().
-    std::function<void(std::uint64_t sequence, Question)> asked;
+    /// The peer asks us (never Hello: the Peer answers that itself). Answer with answer(). It was
+    /// asked at `asked_at` or later, and is no repetition of one that was answered;
+    /// TimePoint::min(): it may be one. None: an older version, which does not tell.
+    std::function<void(std::uint64_t sequence, Question, std::optional<TimePoint> asked_at)> asked;
     /// The handshake is complete (once).
     std::function<void()> up;
     /// Our own inbound cards, for Hello and HelloOk.
@@ -136,7 +141,9 @@ class Peer {
   };
 
   std::uint64_t next_sequence(TimePoint now);
-  Message message_of(std::uint64_t sequence, std::variant<Question, Answer> body) const;
+  std::uint32_t version() const { return std::min(options_.wire_version, record_.wire_version); }
+  Message message_of(std::uint64_t sequence, std::variant<Question, Answer> body,
+                     TimePoint now) const;
   void say_hello(TimePoint now);
   Hello hello_over(Hello::Way way) const;
   void send(std::uint64_t sequence, Asked& asked, TimePoint now);
@@ -154,7 +161,9 @@ class Peer {
   void probe_answered(std::uint64_t sequence, TimePoint now);
   std::optional<LinkId> way_back(const Hello& hello);
   void tell_changes();
-  void receive_question(std::uint64_t sequence, Question question, TimePoint now);
+  std::optional<TimePoint> asked_at(const Message& message, TimePoint now) const;
+  void receive_question(std::uint64_t sequence, Question question,
+                        std::optional<TimePoint> asked_at, TimePoint now);
   void receive_hello(std::uint64_t sequence, const Hello& hello, TimePoint now);
   void receive_answer(std::uint64_t sequence, Answer answer, TimePoint now);
   void learn(const std::vector<DeviceCards>& devices, TimePoint now);
@@ -168,6 +177,8 @@ class Peer {
   std::vector<CardView> views_;            // of our cards, as told
   std::string last_trouble_;
   AnsweredQuestions answered_;
+  PeerClock clock_;
+  TimePoint started_ = TimePoint::max();
   std::uint64_t last_sequence_ = 0;
   std::uint64_t hello_ = 0;  // the sequence of our newest Hello while it is not answered
   TimePoint last_heard_ = TimePoint::min();

@@ -132,6 +132,7 @@ class PeerActor : public caf::event_based_actor {
     std::size_t device;  // ours, that is to answer
     std::uint64_t sequence;
     Question question;
+    std::optional<TimePoint> at;
   };
 
   Peer::Port port() {
@@ -143,8 +144,8 @@ class PeerActor : public caf::event_based_actor {
         .new_link = [] { return new_link(); },
         .answered = [this](std::uint64_t token,
                            Result<Answer> answer) { answered(token, std::move(answer)); },
-        .asked = [this](std::uint64_t sequence,
-                        Question question) { asked(sequence, std::move(question)); },
+        .asked = [this](std::uint64_t sequence, Question question,
+                        std::optional<TimePoint> at) { asked(sequence, std::move(question), at); },
         .up =
             [this] {
               tell(setup_.node, PeerReady{setup_.record.node, setup_.record.incarnation});
@@ -243,10 +244,11 @@ class PeerActor : public caf::event_based_actor {
   }
 
   /// To the device that owns what is asked for.
-  void asked(std::uint64_t sequence, Question question) {
+  void asked(std::uint64_t sequence, Question question, std::optional<TimePoint> at) {
     if (std::holds_alternative<Revoke>(question)) {
       for (const auto& device : setup_.device_actors)
-        tell(device, PeerAsked{setup_.record.node, setup_.record.incarnation, sequence, question});
+        tell(device,
+             PeerAsked{setup_.record.node, setup_.record.incarnation, sequence, question, at});
       return tell(caf::actor(this), PeerAnswer{sequence, Revoked{}});
     }
     if (const auto* drain = std::get_if<DrainNode>(&question)) {
@@ -274,7 +276,7 @@ class PeerActor : public caf::event_based_actor {
     }
     for (std::size_t i = 0; i < setup_.devices.size(); ++i)
       if (setup_.devices[i]->name == name) {
-        questions_.push_back({i, sequence, std::move(question)});
+        questions_.push_back({i, sequence, std::move(question), at});
         return;
       }
     tell(caf::actor(this), PeerAnswer{sequence, Refused{{ErrorCode::kNotFound,
@@ -291,11 +293,9 @@ class PeerActor : public caf::event_based_actor {
 
   /// Kept until the Peer's function has returned, as answers are.
   void pass_on(Asked& asked) {
-    PeerAsked message{setup_.record.node,
-                      setup_.record.incarnation,
-                      asked.sequence,
-                      std::move(asked.question),
-                      {}};
+    PeerAsked message{setup_.record.node, setup_.record.incarnation,
+                      asked.sequence,     std::move(asked.question),
+                      asked.at,           {}};
     if (const auto* open = std::get_if<Open>(&message.question); open && takes_slots(*open))
       if (const auto links = peer_.links(asked.device, open->initiator_device, Clock::now()))
         for (const Peer::PathCard& card : *links) message.links.push_back(card.link);

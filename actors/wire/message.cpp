@@ -146,7 +146,8 @@ static void fields(A& archive, typename A::template Ref<EndSeen>) {
 }
 template <class A>
 static void fields(A& archive, typename A::template Ref<Message> m) {
-  archive(m.version, m.source, m.destination, m.sequence, m.body);
+  archive(m.version, m.source, m.destination, m.sequence, m.body, added(m.sent_ms),
+          added(m.sent_after_ms));
 }
 
 namespace {

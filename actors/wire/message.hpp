@@ -19,10 +19,11 @@
 namespace penstock {
 
 /// Version of the fabric metadata; nodes one version apart talk at the lower one, others do not
-/// connect. 2: DrainNode, Verify. 3: Delegate and what belongs to it.
-inline constexpr std::uint32_t kWireVersion = 3;
+/// connect. 2: DrainNode, Verify. 3: Delegate and what belongs to it. 4: when messages were sent.
+inline constexpr std::uint32_t kWireVersion = 4;
 inline constexpr std::uint32_t kDrainNodeVersion = 2;
 inline constexpr std::uint32_t kDelegateVersion = 3;
+inline constexpr std::uint32_t kSentVersion = 4;
 /// Whether nodes that announce these versions work together.
 constexpr bool compatible(std::uint32_t one, std::uint32_t other) {
   return one != 0 && other != 0 && one <= other + 1 && other <= one + 1;
@@ -253,6 +254,10 @@ struct Message {
   Incarnation destination = 0;
   std::uint64_t sequence = 0;  // the asker's; an answer repeats the question's
   std::variant<Question, Answer> body;
+  // How old it may be (actors/peer/peer_clock.hpp); 0: nothing is known. A question that is
+  // repeated keeps what it said first. From version 4.
+  std::uint64_t sent_ms = 0;        // by the sender's clock
+  std::uint64_t sent_after_ms = 0;  // passed on the receiver's clock when it was sent
   // What came, for Peer to check; empty where messages are not sealed.
   std::vector<std::byte> sealed{};
   std::vector<std::byte> seal{};

@@ -17,6 +17,8 @@ std::vector<std::byte> bytes_of(std::variant<Question, Answer> body) {
   message.source = 0x1122334455667788;
   message.destination = 3;
   message.sequence = 4;
+  message.sent_ms = 5;
+  message.sent_after_ms = 6;
   message.body = std::move(body);
   return encode(message).value();
 }

@@ -93,9 +93,11 @@ Post LateNic::send(PeerHandle peer, std::span<const std::byte> payload, Operatio
     Post sent = card_.send(peer, payload, context);
     if (sent.status == PostStatus::kPosted && wire_.duplicate_chance > 0 &&
         wire_.network.chance(wire_.duplicate_chance))
-      arrive_twice(peer, payload);
+      arrive_later(peer, payload, wire_.duplicate_most);
     return sent;
   }
+  if (wire_.held_chance > 0 && wire_.network.chance(wire_.held_chance))
+    arrive_later(peer, payload, wire_.held_most);
   Ready sent;
   sent.completion.context = context;
   ready_.push_back(std::move(sent));
@@ -104,10 +106,11 @@ Post LateNic::send(PeerHandle peer, std::span<const std::byte> payload, Operatio
 
 /// As a question that was sent again over another link while its first copy was held up. Credits
 /// are not repeated by anybody, and no reliable fabric delivers a message twice by itself.
-void LateNic::arrive_twice(PeerHandle peer, std::span<const std::byte> payload) {
+void LateNic::arrive_later(PeerHandle peer, std::span<const std::byte> payload,
+                           std::chrono::nanoseconds most) {
   if (decode_credit(payload)) return;
-  const auto after = std::chrono::nanoseconds(
-      wire_.network.below(static_cast<std::uint64_t>(wire_.duplicate_most.count())));
+  const auto after =
+      std::chrono::nanoseconds(wire_.network.below(static_cast<std::uint64_t>(most.count())));
   const std::uint32_t host = card_.options().host;
   wire_.network.after(after, [&wire = wire_, peer, host,
                               copy = std::vector(payload.begin(), payload.end())]() mutable {

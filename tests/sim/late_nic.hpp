@@ -24,6 +24,10 @@ struct Wire {
   double message_loss = 0;
   /// In its place where it depends on the hosts. May be left out.
   std::function<double(std::uint32_t, std::uint32_t)> loss_between{};
+  /// Of the messages that are lost some arrive after all, within `held_most`: a line held them up
+  /// while those that were sent later took another.
+  double held_chance = 0;
+  std::chrono::nanoseconds held_most = std::chrono::seconds(3);
   /// Of the messages that arrive some arrive once more, within `duplicate_most`.
   double duplicate_chance = 0;
   std::chrono::nanoseconds duplicate_most = std::chrono::milliseconds(300);
@@ -82,7 +86,8 @@ class LateNic final : public Nic {
   class Registration;
 
   bool loses(PeerHandle peer) const;
-  void arrive_twice(PeerHandle peer, std::span<const std::byte> payload);
+  void arrive_later(PeerHandle peer, std::span<const std::byte> payload,
+                    std::chrono::nanoseconds most);
   /// In the order of their posting: the same on every run.
   std::vector<OneSided> operations_out() const;
   /// Takes note of a completion of the card below.

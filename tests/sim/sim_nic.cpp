@@ -208,7 +208,9 @@ void SimNic::deliver_message(PeerHandle peer, std::vector<std::byte> payload,
   SimNic* target = target_of(peer, SimNetwork::Role::kControl);
   if (target == nullptr || target->dead_ || dead_) return complete(context, false, false);
   if (stalled_ || target->stalled_ || !network_.passes(options_.host, target->options_.host)) {
-    after(kMessageStallStep, [this, peer, context, payload = std::move(payload)]() mutable {
+    // All of a line's at once: they arrive in the order in which they were sent.
+    const auto next = kMessageStallStep - network_.now().time_since_epoch() % kMessageStallStep;
+    after(next, [this, peer, context, payload = std::move(payload)]() mutable {
       deliver_message(peer, std::move(payload), context);
     });
     return;

@@ -72,11 +72,14 @@ class InboundTest : public testing::Test {
     open.lease_ms = 10000;
     return open;
   }
+  void ask(const Open& question, Incarnation peer = kPeer) {
+    inbound->open(peer, "a", ++sequence, question, {}, now, now);
+  }
   /// Opens it and returns its immediate.
   std::uint32_t open(TransferId id, Incarnation peer = kPeer, const std::string& notify = "") {
     Open question = open_of(id);
     question.notify = notify;
-    inbound->open(peer, "a", ++sequence, question, {}, now);
+    ask(question, peer);
     const auto* ok = std::get_if<OpenOk>(&answers.at(sequence));
     return ok && ok->immediate ? *ok->immediate : 0;
   }

@@ -27,7 +27,7 @@ class InboundStaged : public InboundTest {
     return question;
   }
   Answer& ask(const Open& question, std::vector<LinkId> links = {9}) {
-    inbound->open(kPeer, "a", ++sequence, question, std::move(links), now);
+    inbound->open(kPeer, "a", ++sequence, question, std::move(links), now, now);
     return answers.at(sequence);
   }
   void disarm_all() {

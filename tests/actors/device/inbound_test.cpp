@@ -51,7 +51,7 @@ TEST_F(InboundTest, ThePollerIsToldWhetherPeersAreAtWork) {
 
 TEST_F(InboundTest, OpenRefusesByName) {
   const auto refused = [&](const Open& question) {
-    inbound->open(kPeer, "a", ++sequence, question, {}, now);
+    ask(question);
     return refusal(sequence);
   };
   Open question = open_of(1);
@@ -77,12 +77,12 @@ TEST_F(InboundTest, OpenRefusesByName) {
 }
 
 TEST_F(InboundTest, ATransferThatIsNotCountedGetsNoImmediate) {
-  inbound->open(kPeer, "a", ++sequence, open_of(1, 0), {}, now);
+  ask(open_of(1, 0));
   EXPECT_FALSE(std::get<OpenOk>(answers.at(sequence)).immediate);
   EXPECT_TRUE(is<FinOk>(fin(1)));
   options.immediate_data = false;
   make(FenceKind::kReopenInbound);
-  inbound->open(kPeer, "a", ++sequence, open_of(2), {}, now);
+  ask(open_of(2));
   EXPECT_FALSE(std::get<OpenOk>(answers.at(sequence)).immediate);
 }
 
@@ -204,7 +204,7 @@ TEST_F(InboundTest, AFenceOfWhatHasEndedIsQuietButDoesNotLetItGoOn) {
   fence(1, true);
   EXPECT_TRUE(is<Fenced>(fence(1, true)));
   EXPECT_EQ(refusal(fence(1, false)), ErrorCode::kCancelled);
-  inbound->open(kPeer, "a", ++sequence, open_of(1), {}, now);
+  ask(open_of(1));
   EXPECT_EQ(refusal(sequence), ErrorCode::kCancelled);
 }
 
@@ -227,7 +227,7 @@ TEST_F(InboundTest, AFenceThatIsRepeatedGetsTheOneAnswer) {
 
 TEST_F(InboundTest, AnOpenThatComesAfterItsFenceIsRefused) {
   inbound->forget(kPeer, 1, now);
-  inbound->open(kPeer, "a", ++sequence, open_of(1), {}, now);
+  ask(open_of(1));
   EXPECT_EQ(refusal(sequence), ErrorCode::kCancelled);
   open(2);
   inbound->forget(kPeer, 2, now);
@@ -294,7 +294,7 @@ TEST_F(InboundTest, AnExecutorIsLetInForAsLongAsItsAskerHereWaits) {
   waited_for = {7};
   Open question = open_of(1);
   question.shadow = 7;
-  inbound->open(kPeer, "a", ++sequence, question, {}, now);
+  ask(question);
   EXPECT_TRUE(is<OpenOk>(sequence));
   open(2);
   EXPECT_TRUE(inbound->is_open_for(kPeer, 7));
@@ -302,7 +302,7 @@ TEST_F(InboundTest, AnExecutorIsLetInForAsLongAsItsAskerHereWaits) {
 
   waited_for.clear();
   question.transfer = 3;  // that was asked for, and comes to it only now
-  inbound->open(kPeer, "a", ++sequence, question, {}, now);
+  ask(question);
   EXPECT_EQ(refusal(sequence), ErrorCode::kCancelled);
   inbound->give_up(kPeer, 7, {ErrorCode::kExecutorDied, "gone"}, now);
   EXPECT_TRUE(inbound->is_open_for(kPeer, 7)) << "not fenced yet";
@@ -316,22 +316,26 @@ TEST_F(InboundTest, AnExecutorIsLetInForAsLongAsItsAskerHereWaits) {
 TEST_F(InboundTest, NothingIsKeptOfPeersThatAreGone) {
   for (Incarnation peer = kPeer; peer < kPeer + 100; ++peer) {
     open(1, peer);
+    inbound->forget(peer, 2, now);
+    EXPECT_EQ(inbound->known_peers(), 1u);
     inbound->peer_down(peer, {ErrorCode::kPeerDead, "dead"}, now);
     reopen_all();
     rekey_all();
-    inbound->peer_gone(peer);
     advance(options.remember);
+    EXPECT_EQ(inbound->known_count(), 0u);
     EXPECT_EQ(inbound->known_peers(), 0u);
   }
-  // One that is only silent may repeat what it asked: something is kept of it until it is gone.
+}
+
+TEST_F(InboundTest, AFenceThatThePeersEndOvertakesIsAnsweredToNobody) {
   open(1);
-  inbound->peer_down(kPeer, {ErrorCode::kPeerDead, "silent"}, now);
+  const auto asked = fence(1, true, {{0, 1}});
+  inbound->peer_down(kPeer, {ErrorCode::kPeerDead, "dead"}, now);
   reopen_all();
   rekey_all();
-  advance(options.remember);
-  EXPECT_EQ(inbound->known_peers(), 1u);
-  inbound->peer_gone(kPeer);
+  EXPECT_FALSE(answers.contains(asked));
   EXPECT_EQ(inbound->known_peers(), 0u);
+  EXPECT_EQ(inbound->open_count(), 0u);
 }
 
 TEST_F(InboundTest, ARevokeAsksEachPeerOnceThenFences) {

@@ -78,8 +78,11 @@ TEST_F(OutboundInline, RefusedItHasFailedAndNothingWasWritten) {
 }
 
 TEST_F(OutboundInline, AnOwnerWhoCannotTakeItSoGetsItOverTheCards) {
+  opening(small(2));
+  answer(Refused{{ErrorCode::kBusy, "too long ago"}});
+  EXPECT_TRUE(last_open().data.bytes.empty());
   opening(small(1));
-  answer(Refused{{ErrorCode::kUnsupported, "too long ago"}});
+  answer(Refused{{ErrorCode::kUnsupported, "on a GPU"}});
   EXPECT_TRUE(last_open().data.bytes.empty());
   answer(OpenOk{"numa0", 5, 9, 1 << 20, {{0, 0, 11}, {1, 0, 22}}});
   EXPECT_EQ(state(1), State::kRunning);
@@ -120,13 +123,16 @@ class InboundInline : public testing::Test {
     open.data.bytes.resize(writer.finish());
     return open;
   }
-  void open(const Open& question, std::uint64_t sequence) {
-    inbound->open(5, "a", sequence, question, {}, now);
+  void open(const Open& question, std::optional<Clock::duration> age = 0ms) {
+    std::optional<TimePoint> asked_at;
+    if (age) asked_at = now - *age;
+    inbound->open(5, "a", ++sequence, question, {}, asked_at, now);
   }
   ErrorCode refusal() const { return std::get<Refused>(answers.back()).error.code; }
   bool done() const { return std::holds_alternative<AlreadyDone>(answers.back()); }
 
   TimePoint now{1h};
+  std::uint64_t sequence = 0;
   Inbound::Options options;
   RegionTable table;
   std::shared_ptr<test::HeapMemory> memory = std::make_shared<test::HeapMemory>(1000);
@@ -142,7 +148,7 @@ TEST_F(InboundInline, TheDataIsWrittenBeforeTheAnswerAndTheSubscribersAreTold) {
   with_word.notify = "word";
   with_word.stream = 9;
   with_word.part = 3;
-  open(with_word, 10);
+  open(with_word);
   EXPECT_TRUE(done());
   EXPECT_EQ(memory->bytes()[100], std::byte{7});
   EXPECT_EQ(memory->bytes()[99], std::byte{0});
@@ -156,35 +162,76 @@ TEST_F(InboundInline, TheDataIsWrittenBeforeTheAnswerAndTheSubscribersAreTold) {
 }
 
 TEST_F(InboundInline, ARepetitionWritesNothingAgain) {
-  open(question(1, 100, std::byte{7}), 10);
+  open(question(1, 100, std::byte{7}));
   memory->bytes()[100] = std::byte{8};  // the pages have another use now
-  open(question(1, 100, std::byte{7}), 10);
+  open(question(1, 100, std::byte{7}));
   EXPECT_TRUE(done());
   EXPECT_EQ(memory->bytes()[100], std::byte{8});
-  // Nor when so many came since that it is forgotten.
-  for (TransferId id = 2; id < 10; ++id) open(question(id, 200, std::byte{1}), 10 + id);
-  open(question(1, 100, std::byte{7}), 10);
-  EXPECT_EQ(refusal(), ErrorCode::kUnsupported);
+  // Nor when so many came since that it is forgotten: the Peer says that it may be a repetition.
+  for (TransferId id = 2; id < 10; ++id) open(question(id, 200, std::byte{1}));
+  open(question(1, 100, std::byte{7}), std::nullopt);  // of a version that does not tell
+  EXPECT_EQ(refusal(), ErrorCode::kBusy);
+  inbound->open(5, "a", ++sequence, question(1, 100, std::byte{7}), {}, TimePoint::min(), now);
+  EXPECT_EQ(refusal(), ErrorCode::kBusy);
   EXPECT_EQ(memory->bytes()[100], std::byte{8});
+}
+
+TEST_F(InboundInline, AfterItsLeaseItIsRefusedAndLeavesNothing) {
+  open(question(1, 100, std::byte{7}), 10'001ms);
+  EXPECT_EQ(refusal(), ErrorCode::kBusy);
+  EXPECT_EQ(memory->bytes()[100], std::byte{0});
+  EXPECT_EQ(inbound->known_count(), 0u);
+  EXPECT_EQ(region->uses.load(), 0u);
+  Open again = question(1, 100, std::byte{7});  // as its initiator asks then
+  again.data.bytes.clear();
+  open(again);
+  EXPECT_TRUE(std::holds_alternative<OpenOk>(answers.back()));
+  open(question(2, 100, std::byte{7}), 10'000ms);
+  EXPECT_TRUE(done());
 }
 
 TEST_F(InboundInline, AfterItsFenceItIsRefused) {
   inbound->forget(5, 1, now);
-  open(question(1, 100, std::byte{7}), 10);
+  open(question(1, 100, std::byte{7}));
   EXPECT_EQ(refusal(), ErrorCode::kCancelled);
   EXPECT_EQ(memory->bytes()[100], std::byte{0});
 }
 
+TEST_F(InboundInline, AfterItsFenceItIsRefusedAlsoWhenThatIsForgottenBeforeItsLeaseEnds) {
+  inbound->forget(5, 1, now);
+  now += options.remember + 1ms;
+  inbound->tick(now);
+  ASSERT_EQ(inbound->known_count(), 0u);
+  Open late = question(1, 100, std::byte{7});
+  late.lease_ms = 600'000;
+  open(late, options.remember + 2ms);  // the fence came after it was sent
+  EXPECT_EQ(refusal(), ErrorCode::kBusy);
+  EXPECT_EQ(memory->bytes()[100], std::byte{0});
+  open(late, options.remember);
+  EXPECT_TRUE(done());
+}
+
+TEST_F(InboundInline, ItsQuestionAloneIsRefusedWhenItIsOldTooUnlessNothingIsKnownOfThat) {
+  Open plain = question(1, 100, std::byte{7});
+  plain.data.bytes.clear();
+  open(plain, 10'001ms);
+  EXPECT_EQ(refusal(), ErrorCode::kBusy);
+  open(plain, std::nullopt);
+  EXPECT_TRUE(std::holds_alternative<OpenOk>(answers.back()));
+  open(plain, 10'001ms);
+  EXPECT_TRUE(std::holds_alternative<OpenOk>(answers.back())) << "it is open: the same answer";
+}
+
 TEST_F(InboundInline, WhatDoesNotFitIsRefused) {
-  open(question(1, 995, std::byte{7}), 10);
+  open(question(1, 995, std::byte{7}));
   EXPECT_EQ(refusal(), ErrorCode::kOutOfRange);
   Open lies = question(2, 0, std::byte{7});
   lies.bytes = 11;
-  open(lies, 11);
+  open(lies);
   EXPECT_EQ(refusal(), ErrorCode::kInvalidArgument);
   Open broken = question(3, 0, std::byte{7});
   broken.data.bytes[0] = std::byte{0};
-  open(broken, 12);
+  open(broken);
   EXPECT_EQ(refusal(), ErrorCode::kInvalidArgument);
 }
 

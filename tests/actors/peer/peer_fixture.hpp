@@ -67,7 +67,10 @@ class PeerTest : public testing::Test {
     port.answered = [this](std::uint64_t token, Result<Answer> answer) {
       EXPECT_TRUE(answers.emplace(token, std::move(answer)).second) << "answered twice: " << token;
     };
-    port.asked = [this](std::uint64_t sequence, Question) { asked.push_back(sequence); };
+    port.asked = [this](std::uint64_t sequence, Question, std::optional<TimePoint> at) {
+      asked.push_back(sequence);
+      asked_at.push_back(at);
+    };
     port.up = [this] { ++ups; };
     port.inbound_cards = [this] { return ours; };
     port.links_back = [this](std::size_t device, const std::string& theirs) {
@@ -129,6 +132,7 @@ class PeerTest : public testing::Test {
     message.destination = kOurs;
     message.sequence = sequence;
     message.body = std::move(body);
+    message.sent_ms = PeerClock::ms_of(now + their_clock);
     peer->receive(message, now);
   }
 
@@ -204,6 +208,8 @@ class PeerTest : public testing::Test {
   std::vector<Sent> sent;
   std::map<std::uint64_t, Result<Answer>> answers;
   std::vector<std::uint64_t> asked;
+  std::vector<std::optional<TimePoint>> asked_at;
+  Clock::duration their_clock = 5h;  // ahead of ours
   std::vector<LinkId> cut_offs;
   std::vector<std::pair<std::size_t, std::string>> backs;
   std::map<std::pair<std::size_t, std::uint16_t>, CardView> views;

@@ -185,6 +185,95 @@ TEST_F(BeingAsked, TheLast1024AnswersAreKept) {
   EXPECT_THAT(asked, ElementsAre(1));
 }
 
+TEST_F(BeingAsked, OfTheAgeOfAQuestionMoreIsAssumedThanItCanBe) {
+  make({1}, 1);
+  bring_up(1);
+  Message message;
+  message.source = kTheirs;
+  message.destination = kOurs;
+  message.body = Question(Fin{5, "gpu0"});
+  const auto age_of = [&](std::uint64_t sequence, std::uint64_t sent_after_ms) {
+    message.sequence = sequence;
+    message.sent_after_ms = sent_after_ms;
+    peer->receive(message, now);
+    return asked_at.back();
+  };
+  now += 10s;
+  const std::uint64_t now_ms = PeerClock::ms_of(now);
+  EXPECT_EQ(age_of(1, now_ms - 1700), now - 1700ms);
+  EXPECT_EQ(age_of(2, now_ms + 1), now) << "their clock runs a little faster";
+  EXPECT_EQ(age_of(3, ~0ull), now);
+  EXPECT_EQ(age_of(4, 0), std::nullopt) << "an older version";
+  // Whom they asked before this Peer was may have answered.
+  EXPECT_EQ(age_of(5, now_ms - 10'000), now - 10s);
+  EXPECT_EQ(age_of(6, now_ms - 10'001), TimePoint::min());
+}
+
+TEST_F(BeingAsked, AQuestionMayBeARepetitionOnceAnswersToNewerOnesAreForgotten) {
+  make({1}, 1);
+  bring_up(1);
+  const auto ask = [&](std::uint64_t sequence) {
+    Message message;
+    message.source = kTheirs;
+    message.destination = kOurs;
+    message.sequence = sequence;
+    message.sent_after_ms = PeerClock::ms_of(now);
+    message.body = Question(Fin{5, "gpu0"});
+    peer->receive(message, now);
+    return asked_at.back();
+  };
+  for (std::uint64_t i = 10; i < 10 + 1024; ++i) {
+    ask(i);
+    peer->answer(i, FinOk{}, now);
+  }
+  EXPECT_EQ(ask(5), now) << "overtaken by others, none of which is forgotten";
+  peer->answer(5, FinOk{}, now);  // that of 10 goes
+  EXPECT_EQ(ask(9), TimePoint::min());
+  EXPECT_EQ(ask(10), TimePoint::min());
+  EXPECT_EQ(ask(5000), now);
+}
+
+TEST_F(Questions, EachMessageTellsWhatHasPassedOnThePeersClock) {
+  make({1}, 1);
+  peer->start(now);
+  EXPECT_EQ(sent.back().message.sent_ms, PeerClock::ms_of(now));
+  EXPECT_EQ(sent.back().message.sent_after_ms, 0u);
+  deliver(questions<Hello>().back().message.sequence, Answer(HelloOk{cards(1, 1)}));
+  const std::uint64_t heard = PeerClock::ms_of(now + their_clock);
+  peer->ask(1, Fin{5, "numa0"}, now + 1s, now);
+  EXPECT_EQ(sent.back().message.sent_after_ms, heard);
+  now += 1000s;
+  peer->ask(2, Fin{6, "numa0"}, now + 1s, now);
+  const auto before = sent.back().message.sent_after_ms;
+  EXPECT_EQ(before, heard + 800'000) << "clocks may drift apart by a fifth";
+  // Repeated it tells the same: it is as old as the question.
+  advance(100ms);
+  EXPECT_EQ(sent.back().message.sent_after_ms, before);
+  // What comes late was not sent late.
+  Message late;
+  late.source = kTheirs;
+  late.destination = kOurs;
+  late.sequence = 9;
+  late.sent_ms = PeerClock::ms_of(now + their_clock - 3s);
+  late.body = Answer(FinOk{});
+  peer->receive(late, now);
+  peer->ask(3, Fin{7, "numa0"}, now + 1s, now);
+  EXPECT_EQ(sent.back().message.sent_after_ms, late.sent_ms);
+}
+
+TEST_F(Questions, AnOwnerOfAnEarlierVersionGetsNoDataWithItsQuestion) {
+  their_version = kSentVersion - 1;
+  make({1}, 1);
+  bring_up(1);
+  Open with_data;
+  with_data.data.bytes.resize(8);
+  peer->ask(1, with_data, now + 1s, now);
+  EXPECT_EQ(answers.at(1).error().code, ErrorCode::kUnsupported);
+  EXPECT_THAT(questions<Open>(), IsEmpty());
+  peer->ask(2, Open{}, now + 1s, now);
+  EXPECT_THAT(questions<Open>(), SizeIs(1));
+}
+
 TEST_F(BeingAsked, AnAnswerTooLongToTravelBecomesARefusal) {
   make({1}, 1);
   bring_up(1);

@@ -59,7 +59,7 @@ struct End {
     port.answered = [this](std::uint64_t, Result<Answer> answer) {
       answers.push_back(std::move(answer));
     };
-    port.asked = [this](std::uint64_t sequence, Question question) {
+    port.asked = [this](std::uint64_t sequence, Question question, std::optional<TimePoint>) {
       asked.emplace_back(sequence, std::move(question));
     };
     port.up = [this] { ++ups; };

@@ -22,6 +22,8 @@ Message message(std::variant<Question, Answer> body) {
   m.source = 0xfedcba9876543210;
   m.destination = 7;
   m.sequence = 1ull << 40;
+  m.sent_ms = 1ull << 41;
+  m.sent_after_ms = 1ull << 42;
   m.body = std::move(body);
   return m;
 }
@@ -223,6 +225,8 @@ TEST(Message, FieldsThatAnOlderVersionDoesNotHaveKeepTheirDefaults) {
   EXPECT_FALSE(std::get<Open>(std::get<Question>(open->body)).staged);
   const auto written = decode_message(*encode(one_of_each()[1]));
   EXPECT_TRUE(std::get<Open>(std::get<Question>(written->body)).staged);
+  EXPECT_EQ(open->sent_ms, 0u);
+  EXPECT_EQ(open->sent_after_ms, 0u);
 }
 
 TEST(Message, AnOpenSaysOfWhichStreamItIsAPart) {
@@ -244,19 +248,21 @@ TEST(Message, AnOpenSaysWhatItsOwnerWaitsFor) {
 }
 
 TEST(Message, FieldsThatANewerVersionAddedAreIgnored) {
-  // Fin{5, "g"} with a third field, in a message with a sixth one.
+  // Fin{5, "g"} with a third field, in a message with an eighth one.
   for (int version = kWireVersion - 1; version <= static_cast<int>(kWireVersion) + 1; ++version) {
     auto bytes = question(version, 2, {0x93, 5, 0xa1, 'g', 0x81, 1, 2});
-    bytes[0] = static_cast<std::byte>(0x96);
-    bytes.push_back(static_cast<std::byte>(0xc0));
+    bytes[0] = static_cast<std::byte>(0x98);
+    for (const std::byte each : bytes_of({8, 9, 0xc0})) bytes.push_back(each);
     auto back = decode_message(bytes);
     ASSERT_TRUE(back) << back.error().message;
     EXPECT_EQ(std::get<Fin>(std::get<Question>(back->body)).device, "g");
+    EXPECT_EQ(back->sent_ms, 8u);
+    EXPECT_EQ(back->sent_after_ms, 9u);
   }
 }
 
 TEST(Message, AnUnknownKindIsAnErrorThatNamesIt) {
-  auto back = decode_message(question(2, 77, {0x90}));
+  auto back = decode_message(question(kWireVersion - 1, 77, {0x90}));
   ASSERT_FALSE(back);
   EXPECT_THAT(back.error().message, HasSubstr("unknown kind 77"));
 }
@@ -317,8 +323,8 @@ TEST(Message, ADirectionThatDoesNotExistIsRefused) {
 
 TEST(Message, AnErrorCodeOfANewerVersionBecomesInternal) {
   // Answer Refused{["NEW", "w"]}.
-  auto back = decode_message(
-      bytes_of({0x95, 2, 2, 3, 4, 0x92, 1, 0x92, 6, 0x91, 0x92, 0xa3, 'N', 'E', 'W', 0xa1, 'w'}));
+  auto back = decode_message(bytes_of({0x95, kWireVersion - 1, 2, 3, 4, 0x92, 1, 0x92, 6, 0x91,
+                                       0x92, 0xa3, 'N', 'E', 'W', 0xa1, 'w'}));
   ASSERT_TRUE(back) << back.error().message;
   EXPECT_EQ(std::get<Refused>(std::get<Answer>(back->body)).error.code, ErrorCode::kInternal);
 }

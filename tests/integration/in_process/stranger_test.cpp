@@ -176,7 +176,7 @@ TEST_F(AStrangerAtTheFabricPort, IsAnsweredOnceItIsAMember) {
   };
   port.new_link = [&] { return ++links; };
   port.answered = [&](std::uint64_t, Result<Answer> came) { answer = std::move(came); };
-  port.asked = [](std::uint64_t, const Question&) {};
+  port.asked = [](std::uint64_t, const Question&, std::optional<TimePoint>) {};
   port.up = [] {};
   port.inbound_cards = [] { return std::vector<DeviceCards>{}; };
   Peer peer(theirs_, options, port);

@@ -40,7 +40,12 @@ struct SimNode::PeerActor {
   std::map<std::uint64_t, std::uint64_t> node_askers;  // tokens of the node actor's
   std::vector<std::pair<Asker, Result<Answer>>> answers;
   std::vector<std::string> returns;
-  std::vector<std::pair<std::uint64_t, Question>> questions;  // for the device, by sequence
+  struct Asked {
+    std::uint64_t sequence;
+    Question question;
+    std::optional<TimePoint> at;
+  };
+  std::vector<Asked> questions;  // for the device
   std::uint64_t next_token = 1;
   TimePoint ticking = TimePoint::max();
 };
@@ -145,6 +150,7 @@ void SimNode::open_staging() {
 }
 
 void SimNode::admit(Admitted admitted) {
+  admitted.deadline += options_.clock;
   auto shared = std::make_shared<Admitted>(std::move(admitted));
   to_device([this, shared] { outbound_->admit(std::move(*shared), now()); });
 }
@@ -197,6 +203,7 @@ void SimNode::meet(const MemberRecord& record) {
   options.node = options_.name;
   options.incarnation = options_.incarnation;
   options.devices = {{kDevice, nics_.size()}};
+  options.answers_kept = options_.answers_kept;
   actor->peer = std::make_unique<Peer>(record, options, peer_port(actor));
   peers_[record.incarnation] = actor;
   actors_.push_back(actor);
@@ -218,7 +225,6 @@ void SimNode::part(const MemberRecord& record, const Error& error, bool gone) {
   to_device([this, error, gone, peer, node = record.node] {
     outbound_->peer_down(node, peer, error, gone, now());
     inbound_->peer_down(peer, error, now());
-    if (gone) inbound_->peer_gone(peer);
     device_peers_.erase(peer);
   });
   if (found == peers_.end()) return;
@@ -231,7 +237,7 @@ void SimNode::part(const MemberRecord& record, const Error& error, bool gone) {
 }
 
 void SimNode::ask_to_drain(Incarnation peer) {
-  ask_for_node(peer, 0, DrainNode{}, now() + kDrainAnswer);
+  ask_for_node(peer, 0, DrainNode{}, wire_.network.now() + kDrainAnswer);
 }
 
 bool SimNode::ask_for_node(Incarnation peer, std::uint64_t token, const Question& question,
@@ -241,7 +247,7 @@ bool SimNode::ask_for_node(Incarnation peer, std::uint64_t token, const Question
   to_peer(actor, [this, actor = actor.get(), token, question, deadline](Peer& p) {
     const std::uint64_t own = actor->next_token++;
     if (token != 0) actor->node_askers.emplace(own, token);
-    p.ask(own, question, deadline, now());
+    p.ask(own, question, deadline + options_.clock, now());
   });
   return true;
 }
@@ -345,8 +351,9 @@ Peer::Port SimNode::peer_port(const std::shared_ptr<PeerActor>& shared) {
             actor->askers.erase(found);
           },
       .asked =
-          [this, weak = std::weak_ptr(shared)](std::uint64_t sequence, Question question) {
-            if (auto strong = weak.lock()) asked(strong, sequence, std::move(question));
+          [this, weak = std::weak_ptr(shared)](std::uint64_t sequence, Question question,
+                                               std::optional<TimePoint> at) {
+            if (auto strong = weak.lock()) asked(strong, sequence, std::move(question), at);
           },
       .up =
           [this, weak = std::weak_ptr(shared)] {
@@ -376,7 +383,7 @@ Peer::Port SimNode::peer_port(const std::shared_ptr<PeerActor>& shared) {
 }
 
 void SimNode::asked(const std::shared_ptr<PeerActor>& actor, std::uint64_t sequence,
-                    Question question) {
+                    Question question, std::optional<TimePoint> at) {
   const Incarnation peer = actor->record.incarnation;
   const auto answer = [&](Answer with) {
     to_peer(actor,
@@ -404,14 +411,14 @@ void SimNode::asked(const std::shared_ptr<PeerActor>& actor, std::uint64_t seque
     });
     return;
   }
-  actor->questions.emplace_back(sequence, std::move(question));
+  actor->questions.push_back({sequence, std::move(question), at});
 }
 
 void SimNode::to_owner(PeerActor& actor, std::uint64_t sequence, Question question,
-                       std::vector<LinkId> links) {
+                       std::vector<LinkId> links, std::optional<TimePoint> at) {
   const Incarnation peer = actor.record.incarnation;
   if (auto* open = std::get_if<Open>(&question))
-    inbound_->open(peer, actor.record.node, sequence, *open, std::move(links), now());
+    inbound_->open(peer, actor.record.node, sequence, *open, std::move(links), at, now());
   if (auto* fin = std::get_if<Fin>(&question)) inbound_->fin(peer, sequence, *fin, now());
   if (auto* fence = std::get_if<Fence>(&question)) inbound_->fence(peer, sequence, *fence, now());
 }
@@ -428,13 +435,13 @@ void SimNode::settle(const std::shared_ptr<PeerActor>& actor) {
       outbound_->answered(token, answer, links, now());
     });
   }
-  for (auto& [sequence, question] : std::exchange(actor->questions, {})) {
+  for (auto& [sequence, question, at] : std::exchange(actor->questions, {})) {
     std::vector<LinkId> links;
     if (const auto* open = std::get_if<Open>(&question); open && takes_slots(*open))
       if (const auto cards = actor->peer->links(0, open->initiator_device, now()))
         for (const auto& card : *cards) links.push_back(card.link);
-    to_device([this, actor, sequence = sequence, question = std::move(question),
-               links = std::move(links)] { to_owner(*actor, sequence, question, links); });
+    to_device([this, actor, sequence = sequence, question = std::move(question), at = at,
+               links = std::move(links)] { to_owner(*actor, sequence, question, links, at); });
   }
   for (const auto& remote_device : std::exchange(actor->returns, {})) {
     auto links = actor->peer->links(0, remote_device, now());

@@ -26,6 +26,8 @@ namespace penstock::sim {
 struct SimNodeOptions {
   std::string name;
   Incarnation incarnation = 0;
+  /// What its clock is ahead of the network's: those of two machines have nothing in common.
+  Clock::duration clock{0};
   std::size_t cards = 2;
   SimNicOptions nic;
   /// The cards' addresses, as this many processes that run one after the other at the same ports
@@ -48,6 +50,8 @@ struct SimNodeOptions {
   /// A scratch region, which new peers are warmed up with.
   std::uint64_t scratch_bytes = 0;
   std::chrono::milliseconds release_look{20};
+  /// Peer::Options::answers_kept
+  std::size_t answers_kept = 1024;
   std::shared_ptr<LiveShadows> shadows = std::make_shared<LiveShadows>();
 };
 
@@ -78,6 +82,7 @@ class SimNode {
   // -- what clients ask --------------------------------------------------------------------------
   void add_region(const std::string& name, std::span<std::byte> memory);
   RegionTable& regions() { return regions_; }
+  /// Its deadline, as all that comes from outside, by the network's clock.
   void admit(Admitted admitted);
   void cancel(TransferId transfer);
   /// What the peer has open here for the third-party transfer is fenced.
@@ -124,7 +129,7 @@ class SimNode {
     std::shared_ptr<Region> region;
   };
 
-  TimePoint now() const { return wire_.network.now(); }
+  TimePoint now() const { return wire_.network.now() + options_.clock; }
   std::unique_ptr<Nic> make_card(std::size_t i);
   Outbound::Port outbound_port();
   Inbound::Port inbound_port();
@@ -133,9 +138,10 @@ class SimNode {
   void to_peer(const std::shared_ptr<PeerActor>& actor, std::function<void(Peer&)> message);
   std::shared_ptr<PeerActor> peer_of(Incarnation peer) const;
   void ask(Incarnation peer, std::uint64_t token, Question question, TimePoint deadline);
-  void asked(const std::shared_ptr<PeerActor>& actor, std::uint64_t sequence, Question question);
+  void asked(const std::shared_ptr<PeerActor>& actor, std::uint64_t sequence, Question question,
+             std::optional<TimePoint> at);
   void to_owner(PeerActor& actor, std::uint64_t sequence, Question question,
-                std::vector<LinkId> links);
+                std::vector<LinkId> links, std::optional<TimePoint> at);
   std::shared_ptr<Region> make_region(const std::string& name, std::span<std::byte> memory,
                                       bool on_gpu);
   void open_staging();

@@ -48,6 +48,7 @@ ClusterWeather::ClusterWeather(std::uint64_t seed) {
   releases = some(3, 4);
   clock_jumps = some(3, 3);
   garbage = some(4, 40);
+  if (one_in(2)) held = 0.5;
 }
 
 }  // namespace penstock::sim

@@ -28,6 +28,7 @@ struct ClusterWeather {
   double gossip_loss = 0;   // *
   double failure = 0;       // * per operation
   double late = 0.5;        // a write that failed or was cut off lands all the same
+  double held = 0;          // of those that are lost: they come late
   double duplicate = 0;     // of fabric messages
   double gossip_duplicate = 0;
   double straggler = 0;  // of gossip frames

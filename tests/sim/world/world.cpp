@@ -14,7 +14,7 @@ using namespace std::chrono_literals;
 constexpr auto kForming = 400ms;   // until the nodes have met
 constexpr auto kTrouble = 3000ms;  // of transfers and faults
 /// Longer than any deadline, lease and memory of what was, and than members need to find back.
-constexpr auto kPeace = 9000ms;
+constexpr auto kPeace = 10500ms;
 constexpr auto kLook = 50ms;
 constexpr std::uint64_t kFirstAddress = std::uint64_t{1} << 40;
 constexpr std::int64_t kWallClock = 1'000'000'000'000;
@@ -38,6 +38,7 @@ World::World(std::uint64_t seed)
     return loss_between(from, to, weather_.message_loss);
   };
   wire_.late_chance = weather_.late;
+  wire_.held_chance = weather_.held;
   wire_.duplicate_chance = weather_.duplicate;
   wire_.key_guards = weather_.fence == FenceKind::kRekey;
   std::uint64_t address = kFirstAddress;
@@ -75,6 +76,7 @@ SimMemberOptions World::options_of(std::size_t index, Incarnation incarnation) {
   SimNodeOptions& node = options.node;
   node.name = machine.name;
   node.incarnation = incarnation;
+  node.clock = std::chrono::microseconds(incarnation % 86'413'000'007);  // of a day
   node.addresses = machine.addresses;
   node.cards = weather_.cards[index];
   node.on_gpu = weather_.on_gpu[index];
@@ -102,7 +104,8 @@ SimMemberOptions World::options_of(std::size_t index, Incarnation incarnation) {
   node.outbound.fence = kFence;
   node.outbound.lease_extra = kLeaseExtra;
   node.outbound.retry_backoff = 2ms;
-  node.inbound.remember = 3000ms;
+  node.inbound.remember = 1500ms;
+  node.answers_kept = 16;
   node.inbound.grace_max = kGraceMost;
   node.inbound.fence = weather_.fence;
   Swim::Options& swim = options.swim;
@@ -110,6 +113,7 @@ SimMemberOptions World::options_of(std::size_t index, Incarnation incarnation) {
   swim.period = 50ms;
   swim.probe_timeout = 20ms;
   swim.suspicion = 250ms;
+  swim.closed_grace = 200ms;
   swim.push_pull = 2500ms;
   swim.seed = below(~std::uint64_t{0});
   options.endpoint = machine.endpoint;

@@ -74,6 +74,7 @@ class World {
     Life* asker = nullptr;  // has it carried out by the other
     TransferSpec spec{};
     TimePoint deadline{};
+    bool small = false;  // so that it goes inside its question, where it may
     bool hurried = false;
     bool undisturbed = false;  // has to succeed
   };
@@ -83,6 +84,7 @@ class World {
     Life* life;
     bool let_go = false;  // nothing of the transfer may happen there any more
     bool overwritten = false;
+    bool over = false;  // it was open there, and is no more
     bool given_back = false;
   };
   struct Move {
@@ -101,9 +103,8 @@ class World {
     bool notified = false;
     bool ended = false;
     bool done = false;
-    bool pending = false;     // asked for elsewhere: its executor does not know of it yet
-    bool may_land = true;     // not ended, or its owner's lease has not
-    bool in_message = false;  // its bytes travelled inside its question
+    bool pending = false;  // asked for elsewhere: its executor does not know of it yet
+    bool may_land = true;  // not ended, or its owner's lease has not
     std::vector<Piece> pieces;
     Side local;
     std::vector<Side> remotes;
@@ -231,9 +232,7 @@ class World {
   std::map<TransferId, Errand> errands_;  // by shadow
   std::size_t ended_ = 0;
   std::size_t done_ = 0;
-  bool calm_ = false;                // nothing more goes wrong
-  TimePoint messages_held_until_{};  // by a cut, or a node that stands still
-  std::set<std::size_t> excused_{};  // machines that a victim's word parted
+  bool calm_ = false;  // nothing more goes wrong
   std::vector<std::string> history_;
   std::vector<std::string> failures_;
 };

@@ -25,20 +25,12 @@ std::string World::whose(const Store& store, const Store::Wrong& wrong) const {
   return whose;
 }
 
-/// One that nothing happened to is never held for dead by another such; unless a victim that hears
-/// only some of what is said found it dead, or one that was cut off told somebody who was not there
-/// yet when that began, and was believed.
+/// One that nothing happened to is never held for dead by another such, whatever victims say of it.
 void World::check_death(const Life& life, const MemberChange& change) {
-  for (std::size_t i = 0; i < machines_.size(); ++i) {
-    if (machines_[i].name != change.record.node || weather_.victim[i]) continue;
-    const bool newcomers =
-        weather_.cuts > 0 && (weather_.late_node || lives_.size() > machines_.size());
-    if (weather_.gossip_loss > 0 || newcomers)
-      excused_.insert({i, life.machine});
-    else
+  for (std::size_t i = 0; i < machines_.size(); ++i)
+    if (machines_[i].name == change.record.node && !weather_.victim[i])
       broke("{} holds {} for dead, and nothing happened to either", machines_[life.machine].name,
             change.record.node);
-  }
 }
 
 void World::check_end() {

@@ -104,8 +104,7 @@ void World::cut(std::size_t index) {
   const std::size_t one = any_machine();
   const bool in = chance(0.8);
   const bool out = !in || chance(0.8);
-  const auto lasts = some(2000ms);
-  messages_held_until_ = std::max(messages_held_until_, network_.now() + lasts);
+  const auto lasts = some(chance(0.5) ? 2000ms : 4000ms);
   note("{} is cut off from {} ({}{}) for {} ms", machines_[index].name,
        all ? "everybody" : machines_[one].name, in ? "in" : "", out ? "out" : "", lasts / 1ms);
   for (std::size_t other = 0; other < machines_.size(); ++other) {
@@ -129,7 +128,6 @@ void World::pause(std::size_t index) {
   life->paused = life->stood_still = true;
   life->member->stand_still(true);
   const auto lasts = some(1500ms);
-  messages_held_until_ = std::max(messages_held_until_, network_.now() + lasts);
   network_.after(lasts, [this, life] { go_on(*life); });
 }
 
