@@ -11,6 +11,10 @@ namespace {
 /// copies at both ends.
 constexpr std::uint32_t kStagedSlots = 8;
 
+/// A question whose answer is lost comes again within this (Peer::Options::repeat_first, or as soon
+/// as its link has failed).
+constexpr Milliseconds kRepeated{500};
+
 }  // namespace
 
 Inbound::Inbound(Options options, std::vector<InboundCard> cards, RegionTable& regions,
@@ -36,8 +40,11 @@ void Inbound::open(Incarnation peer, const std::string& node, std::uint64_t sequ
     return port_.answer(peer, sequence, found->second.answer);
   }
   // Asked again it is younger, and goes on.
-  if (may_be_over(question, asked_at, now))
+  if (asked_at && may_be_over(question, *asked_at, now))
     return refuse({ErrorCode::kBusy, "the question was under way for too long: ask again"});
+  // Keys go out to an older version as ever; data would be written at once.
+  if (!asked_at && !question.data.bytes.empty())
+    return refuse({ErrorCode::kUnsupported, "nobody can tell how old the question's data is"});
   if (question.shadow != 0 && !(port_.waits_for && port_.waits_for(question.shadow)))
     return refuse(
         {ErrorCode::kCancelled,
@@ -111,12 +118,9 @@ void Inbound::open(Incarnation peer, const std::string& node, std::uint64_t sequ
 /// Whether the transfer may have been open here and be forgotten, or its lease be over: somebody
 /// may count on it by then that nothing of it lands. A fence never comes before its Open was sent,
 /// and is remembered for a while.
-bool Inbound::may_be_over(const Open& question, std::optional<TimePoint> asked_at,
-                          TimePoint now) const {
-  // An older version, which cannot tell. Keys go out as ever; data is written at once.
-  if (!asked_at) return !question.data.bytes.empty();
+bool Inbound::may_be_over(const Open& question, TimePoint asked_at, TimePoint now) const {
   const auto fresh = std::min(Milliseconds(question.lease_ms), options_.remember);
-  return *asked_at + fresh < now;
+  return asked_at + fresh < now;
 }
 
 /// The data came with the question: it is written here and now, and the transfer is done.
@@ -138,9 +142,10 @@ void Inbound::take_inline(const Key& key, const std::string& node, std::uint64_t
   transfer.bytes = question.bytes;
   transfer.due = TimePoint::max();
   transfer.state = State::kDone;  // it never is open
+  transfer.inlined = true;
   done(key, transfer, now);
   port_.answer(key.first, sequence, AlreadyDone{});
-  last_word(key, transfer);
+  last_word(key, transfer, now);
 }
 
 void Inbound::erase(std::map<Key, Transfer>::iterator transfer) {
@@ -273,20 +278,25 @@ void Inbound::fin(Incarnation peer, std::uint64_t sequence, const Fin& question,
   if (found->second.state == State::kOpen) done(key, found->second, now);
   free_slots(found->second);
   port_.answer(peer, sequence, FinOk{});
-  last_word(key, found->second);
+  last_word(key, found->second, now);
 }
 
-/// Forgets the oldest of this peer's when there are too many. Not this one: it is the newest.
-void Inbound::last_word(const Key& key, Transfer& transfer) {
+/// Forgets the oldest of this peer's when there are too many. Not this one: it is the newest; nor
+/// one whose data came with its question just now, for the answer may be lost.
+void Inbound::last_word(const Key& key, Transfer& transfer, TimePoint now) {
   if (std::exchange(transfer.last_word, true)) return;
   auto& known = last_words_[key.first];
   known.push_back(key.second);
-  if (known.size() <= options_.remember_most) return;
-  const auto oldest = transfers_.find({key.first, known.front()});
-  known.pop_front();
-  if (oldest == transfers_.end()) return;  // long ago
-  due_.erase({oldest->second.due, oldest->first});
-  erase(oldest);
+  while (known.size() > options_.remember_most) {
+    const auto oldest = transfers_.find({key.first, known.front()});
+    if (oldest != transfers_.end()) {
+      const auto ended = oldest->second.due - options_.remember;
+      if (oldest->second.inlined && now < ended + kRepeated) return;
+      due_.erase({oldest->second.due, oldest->first});
+      erase(oldest);
+    }
+    known.pop_front();
+  }
 }
 
 /// Nothing that the initiator posted can arrive any more.
@@ -320,11 +330,11 @@ void Inbound::fence(Incarnation peer, std::uint64_t sequence, const Fence& quest
     case State::kDone:
       free_slots(transfer);
       port_.answer(peer, sequence, AlreadyDone{});
-      return last_word(key, transfer);
+      return last_word(key, transfer, now);
     case State::kEnded:
       if (!question.final) return port_.answer(peer, sequence, Refused{cause_of(transfer)});
       port_.answer(peer, sequence, Fenced{cards_, {}});
-      return last_word(key, transfer);
+      return last_word(key, transfer, now);
     case State::kFencing:
       transfer.sequence = sequence;
       transfer.final = question.final;
@@ -392,7 +402,7 @@ void Inbound::fence_complete(const Key& key, Transfer& transfer, TimePoint now) 
     if (!sequence) return;
     if (!transfer.final) return port_.answer(key.first, *sequence, Refused{cause_of(transfer)});
     port_.answer(key.first, *sequence, Fenced{cards_, {}});
-    return last_word(key, transfer);
+    return last_word(key, transfer, now);
   }
   Fenced answer{cards_, {}, std::nullopt};
   if (!transfer.staged) answer.keys = hand_keys(transfer, transfer.region.region());
@@ -402,7 +412,7 @@ void Inbound::fence_complete(const Key& key, Transfer& transfer, TimePoint now) 
   else
     transfer.state = State::kOpen;
   if (sequence) port_.answer(key.first, *sequence, std::move(answer));
-  if (transfer.final) last_word(key, transfer);
+  if (transfer.final) last_word(key, transfer, now);
 }
 
 Error Inbound::cause_of(const Transfer& transfer) {
@@ -429,7 +439,7 @@ void Inbound::forget(Incarnation peer, TransferId id, TimePoint now) {
     free_slots(transfer);
     end(key, transfer, now);
   }
-  if (transfer.state == State::kEnded) last_word(key, transfer);
+  if (transfer.state == State::kEnded) last_word(key, transfer, now);
 }
 
 void Inbound::give_up(Incarnation peer, TransferId shadow, const Error& error, TimePoint now) {

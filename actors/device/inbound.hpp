@@ -36,9 +36,9 @@ class Inbound {
   struct Options {
     std::string device;
     FenceKind fence = FenceKind::kReopenInbound;
-    bool immediate_data = true;    // every card of the device can deliver immediates
-    /// How long an ended transfer still answers by name; longer than an initiator asks
-    /// (Outbound::Options::open), or it could be opened again.
+    bool immediate_data = true;  // every card of the device can deliver immediates
+    /// How long an ended transfer still answers by name; longer than any initiator asks
+    /// (Outbound::Options::open there), or it could be opened again.
     Milliseconds remember{60000};
     Milliseconds grace_max{2000};  // how long a REVOKE may take before we fence by ourselves
     std::size_t open_most = 1u << 16;
@@ -136,6 +136,7 @@ class Inbound {
     std::vector<Handed> handed;        // the region, and the staging memory when slots are lent
     std::vector<StagingSlot> lent;     // of the staging memory
     bool staged = false;               // nothing goes directly
+    bool inlined = false;              // its data came with the question
     std::vector<LinkId> credit_links;  // of a staged one: it gets its slots again after a fence
     // While fencing:
     std::set<std::uint16_t> reopening;  // cards
@@ -149,13 +150,13 @@ class Inbound {
 
   void take_inline(const Key& key, const std::string& node, std::uint64_t sequence,
                    const Open& question, RegionUse use, TimePoint now);
-  bool may_be_over(const Open& question, std::optional<TimePoint> asked_at, TimePoint now) const;
+  bool may_be_over(const Open& question, TimePoint asked_at, TimePoint now) const;
   void erase(std::map<Key, Transfer>::iterator transfer);
   void set_due(const Key& key, Transfer& transfer, TimePoint due);
   void done(const Key& key, Transfer& transfer, TimePoint now);
   void count_open();
   void count_ended();
-  void last_word(const Key& key, Transfer& transfer);
+  void last_word(const Key& key, Transfer& transfer, TimePoint now);
   void end(const Key& key, Transfer& transfer, TimePoint now);
   void free_slots(Transfer& transfer);
   void start_fence(const Key& key, Transfer& transfer, const std::vector<Fence::Card>& cards,

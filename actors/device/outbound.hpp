@@ -115,7 +115,7 @@ class Outbound {
     Milliseconds lease_extra{5000};
     /// Failures without progress in between before the transfer gives up.
     std::uint32_t retries = 8;
-    Milliseconds retry_backoff{20};     // doubled with each failure without progress
+    Milliseconds retry_backoff{20};     // doubled with each failure without progress, not when busy
     std::size_t landed_ranges = 65536;  // at most so many are reported
   };
   /// Effects. Called from within Outbound's functions; must not call back into it.
@@ -231,6 +231,7 @@ class Outbound {
     std::uint64_t pack_below = 0;  // chunks shorter than this are to be packed
     bool staged = false;           // nothing may go directly
     bool remote_on_gpu = false;    // the owner's region
+    bool was_busy = false;         // its owner has refused it once as kBusy
     bool ask_again =
         false;  // its Open is due later: the owner had no slots, or an event is not done
     std::optional<Packing> slots;  // of a staged transfer that goes on after a fence

@@ -158,15 +158,17 @@ void Outbound::opened(Transfer& transfer, Result<Answer>& answer,
   }
   if (!answer && transfer.inlined) return not_taken(transfer, answer.error(), now);
   if (!answer && answer.error().code == ErrorCode::kBusy && now < transfer.asked.deadline) {
-    // Staging slots come back as other transfers end; a question that was late is asked anew.
+    // A question that was under way for too long is young when it is asked anew; staging slots come
+    // back as other transfers end.
     transfer.ask_again = true;
-    return enter(transfer, State::kOpening,
-                 std::min(transfer.asked.deadline, now + options_.retry_backoff));
+    const auto wait = std::exchange(transfer.was_busy, true) ? options_.retry_backoff : Milliseconds(0);
+    return enter(transfer, State::kOpening, std::min(transfer.asked.deadline, now + wait));
   }
   if (!answer) {
     tell(transfer, Fence{transfer.asked.id, "", {}, true}, now + options_.fence);
-    const bool expired =
-        answer.error().code == ErrorCode::kPeerUnreachable && now >= transfer.asked.deadline;
+    const ErrorCode code = answer.error().code;
+    const bool expired = (code == ErrorCode::kPeerUnreachable || code == ErrorCode::kBusy) &&
+                         now >= transfer.asked.deadline;
     if (!expired) return end(transfer, Outcome::kFailed, answer.error(), Remote::kQuiet, now);
     Error error = late(transfer);
     error.message += "; " + answer.error().message;

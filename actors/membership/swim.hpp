@@ -63,7 +63,7 @@ class Swim {
     /// A newer process was seen under our own name at another endpoint: two nodes are configured
     /// with the same name. Never fought over; whoever reads this should complain.
     std::uint64_t duplicate_names = 0;
-    std::uint64_t accusations = 0;  // nobody could reach a member that we asked
+    std::uint64_t accusations = 0;  // a member that we asked did not answer us: it is suspected
     std::uint64_t refutations = 0;  // we were suspected, and contradicted
     std::uint64_t burials = 0;      // members that we declared dead by ourselves
   };
@@ -117,11 +117,11 @@ class Swim {
     Index member = kNone;
     Incarnation incarnation = 0;
     std::uint32_t sequence = 0;
-    bool closed = false;  // after suspect(): dead without more words when it stays silent
+    bool closed = false;  // after suspect(): dead at once when it stays silent, see conclude()
     TimePoint again;      // asked once more then
     TimePoint helpers_at;
     TimePoint ends;
-    std::size_t helpers = 0;
+    std::vector<Index> helpers;
     std::size_t nacks = 0;
   };
   /// A question that we put for somebody else.
@@ -191,6 +191,7 @@ class Swim {
   void ping(Index index, std::uint32_t sequence);
   void ask_helpers(Probe& probe);
   void drive_probes(TimePoint now);
+  bool may_be_dead(Index index) const;
   void conclude(const Probe& probe, TimePoint now);
   void drive_relays(TimePoint now);
   bool still_concerns(const Probe& probe) const;

@@ -57,17 +57,22 @@ void Swim::ping(Index index, std::uint32_t sequence) {
   send(member.who->endpoint, Ping{sequence, member.who}, suspicion ? &*suspicion : nullptr);
 }
 
+/// Its connection closed too, or it is known to have ended.
+bool Swim::may_be_dead(Index index) const {
+  return !table_[index].live() || std::ranges::any_of(probes_, [&](const Probe& probe) {
+    return probe.closed && probe.member == index;
+  });
+}
+
 void Swim::ask_helpers(Probe& probe) {
   probe.helpers_at = TimePoint::max();
   const Member& member = table_[probe.member];
-  auto helpers = table_.pick(options_.indirect_probes, probe.member);
-  // Those whose connection closed too may be as dead.
-  std::erase_if(helpers, [&](Index helper) {
-    return std::ranges::any_of(
-        probes_, [&](const Probe& other) { return other.closed && other.member == helper; });
-  });
-  probe.helpers = helpers.size();
-  for (Index helper : helpers)
+  const auto closed = static_cast<std::size_t>(
+      std::ranges::count_if(probes_, [](const Probe& other) { return other.closed; }));
+  probe.helpers = table_.pick(options_.indirect_probes + closed, probe.member);
+  std::erase_if(probe.helpers, [&](Index helper) { return may_be_dead(helper); });
+  probe.helpers.resize(std::min(probe.helpers.size(), options_.indirect_probes));
+  for (Index helper : probe.helpers)
     send(table_[helper].who->endpoint, PingRequest{probe.sequence, member.who});
   // Once more by ourselves: what was lost may have been one frame.
   ping(probe.member, probe.sequence);
@@ -94,14 +99,16 @@ void Swim::drive_probes(TimePoint now) {
 void Swim::conclude(const Probe& probe, TimePoint now) {
   if (options_.lifeguard) {
     // Helpers that say that they have no answer either show that it is not us.
-    if (probe.helpers == 0)
+    if (probe.helpers.empty())
       health_.unanswered();
-    else if (probe.nacks < probe.helpers)
-      health_.helpers_silent(static_cast<int>(probe.helpers - probe.nacks));
+    else if (probe.nacks < probe.helpers.size())
+      health_.helpers_silent(static_cast<int>(probe.helpers.size() - probe.nacks));
   }
-  // Not one helper has said that it has no answer either: perhaps nobody is heard here. Or it is
-  // heard, and does not hear us.
-  const bool deaf = probe.helpers > 0 && probe.nacks == 0;
+  // Two helpers who may live have not said that they have no answer either: perhaps nobody is heard
+  // here. (One alone may stand still.) Or the member is heard, and does not hear us.
+  const auto silent =
+      std::ranges::count_if(probe.helpers, [&](Index helper) { return !may_be_dead(helper); });
+  const bool deaf = probe.nacks == 0 && silent >= 2;
   if (!probe.closed || deaf || spoke_lately(table_[probe.member], now)) {
     ++counters_.accusations;
     return suspect_by(probe.member, accuser_, now);

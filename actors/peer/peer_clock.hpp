@@ -27,11 +27,10 @@ class PeerClock {
     const auto since = std::chrono::floor<Milliseconds>(now - heard_at_);
     return heard_ms_ + static_cast<std::uint64_t>((since - since / kDrift).count());
   }
-  /// A message came that was written when the peer's clock said so. The latest counts, not the
-  /// greatest: one that was under way for long makes us careful, and nothing makes us careless for
-  /// longer than until the next one.
+  /// A message came that was written when the peer's clock said so. That which was written last
+  /// counts; one that is repeated tells when it was written first.
   void heard(std::uint64_t sent_ms, TimePoint now) {
-    if (sent_ms == 0) return;
+    if (sent_ms <= heard_ms_) return;
     heard_ms_ = sent_ms;
     heard_at_ = now;
   }

@@ -259,6 +259,11 @@ TEST_F(Questions, EachMessageTellsWhatHasPassedOnThePeersClock) {
   peer->receive(late, now);
   peer->ask(3, Fin{7, "numa0"}, now + 1s, now);
   EXPECT_EQ(sent.back().message.sent_after_ms, late.sent_ms);
+  const auto heard_late = late.sent_ms;
+  late.sent_ms -= 500;  // a repetition
+  peer->receive(late, now);
+  peer->ask(4, Fin{8, "numa0"}, now + 1s, now);
+  EXPECT_EQ(sent.back().message.sent_after_ms, heard_late);
 }
 
 TEST_F(Questions, AnOwnerOfAnEarlierVersionGetsNoDataWithItsQuestion) {

@@ -33,7 +33,7 @@ BUGS = [
         "      found != transfers_.end() && question.data.bytes.empty()) {\n"
         "    if (found->second.state == State::kEnded)"),
     Bug("data_is_written_after_its_lease", "1 quiet", "actors/device/inbound.cpp",
-        "*asked_at + fresh < now", "*asked_at == TimePoint::min()"),
+        "return asked_at + fresh < now;", "return asked_at == TimePoint::min();"),
     Bug("fenced_data_is_written_once_forgotten", "1 quiet", "actors/device/inbound.cpp",
         "std::min(Milliseconds(question.lease_ms), options_.remember)",
         "Milliseconds(question.lease_ms)"),

@@ -12,7 +12,7 @@ TEST(World, KeepsThePromisesOverFixedSeeds) {
   std::size_t asked = 0;
   std::size_t done = 0;
   std::uint64_t late = 0;
-  for (std::uint64_t seed = 1; seed <= 100 && !HasFailure(); ++seed) {
+  for (std::uint64_t seed = 101; seed <= 200 && !HasFailure(); ++seed) {
     World world(seed);
     world.run();
     asked += world.asked();
