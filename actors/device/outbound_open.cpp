@@ -161,7 +161,8 @@ void Outbound::opened(Transfer& transfer, Result<Answer>& answer,
     // A question that was under way for too long is young when it is asked anew; staging slots come
     // back as other transfers end.
     transfer.ask_again = true;
-    const auto wait = std::exchange(transfer.was_busy, true) ? options_.retry_backoff : Milliseconds(0);
+    const auto wait =
+        std::exchange(transfer.was_busy, true) ? options_.retry_backoff : Milliseconds(0);
     return enter(transfer, State::kOpening, std::min(transfer.asked.deadline, now + wait));
   }
   if (!answer) {
