@@ -72,14 +72,15 @@ class InboundTest : public testing::Test {
     open.lease_ms = 10000;
     return open;
   }
-  void ask(const Open& question, Incarnation peer = kPeer) {
-    inbound->open(peer, "a", ++sequence, question, {}, now, now);
+  Answer& ask(const Open& question, std::vector<LinkId> links = {}, Incarnation peer = kPeer) {
+    inbound->open(peer, "a", ++sequence, question, std::move(links), now, now);
+    return answers.at(sequence);
   }
   /// Opens it and returns its immediate.
   std::uint32_t open(TransferId id, Incarnation peer = kPeer, const std::string& notify = "") {
     Open question = open_of(id);
     question.notify = notify;
-    ask(question, peer);
+    ask(question, {}, peer);
     const auto* ok = std::get_if<OpenOk>(&answers.at(sequence));
     return ok && ok->immediate ? *ok->immediate : 0;
   }

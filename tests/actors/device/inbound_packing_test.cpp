@@ -21,8 +21,7 @@ class InboundPacking : public InboundTest {
   const OpenOk& open_packed(TransferId id, std::uint32_t slots, std::vector<LinkId> links = {9}) {
     Open question = open_of(id, 0);
     question.pack_slots = slots;
-    inbound->open(kPeer, "a", ++sequence, question, std::move(links), now, now);
-    return std::get<OpenOk>(answers.at(sequence));
+    return std::get<OpenOk>(ask(question, std::move(links)));
   }
   void disarm_all() {
     for (const auto& each : pushed<DisarmPacked>())

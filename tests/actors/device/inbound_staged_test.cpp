@@ -27,8 +27,7 @@ class InboundStaged : public InboundTest {
     return question;
   }
   Answer& ask(const Open& question, std::vector<LinkId> links = {9}) {
-    inbound->open(kPeer, "a", ++sequence, question, std::move(links), now, now);
-    return answers.at(sequence);
+    return InboundTest::ask(question, std::move(links));
   }
   void disarm_all() {
     for (const auto& each : pushed<DisarmPacked>())

@@ -117,6 +117,25 @@ TEST_F(OutboundStaged, WaitsForSlotsUntilItsDeadline) {
   EXPECT_NE(ended.at(1).state, Outcome::kDone);
 }
 
+TEST_F(OutboundStaged, WhereItsOwnerIsBusyItAsksAgainAtOnceThenWithPatienceAndExpires) {
+  Admitted a = from_gpu(1);
+  a.deadline = now + 1s;
+  opening(std::move(a));
+  const auto asked_before = questions<Open>().size();
+  answer(Refused{{ErrorCode::kBusy, "under way for too long"}});
+  advance(0ms);
+  EXPECT_EQ(questions<Open>().size(), asked_before + 1);
+  answer(Refused{{ErrorCode::kBusy, "all are lent"}});
+  advance(options.retry_backoff - 1ms);
+  EXPECT_EQ(questions<Open>().size(), asked_before + 1);
+  advance(1ms);
+  EXPECT_EQ(questions<Open>().size(), asked_before + 2);
+  now += 1s;  // the answer is heard before the clock is looked at
+  answer(Refused{{ErrorCode::kBusy, "all are lent"}});
+  ASSERT_TRUE(ended.contains(1));
+  EXPECT_EQ(ended.at(1).state, Outcome::kExpired);
+}
+
 TEST_F(OutboundStaged, AfterAFenceItGoesOnWithTheSlotsThatItIsLentAgain) {
   opening(from_gpu(1));
   answer(staged_ok());

@@ -127,8 +127,7 @@ void World::pause(std::size_t index) {
   note("{} stands still", machines_[index].name);
   life->paused = life->stood_still = true;
   life->member->stand_still(true);
-  const auto lasts = some(1500ms);
-  network_.after(lasts, [this, life] { go_on(*life); });
+  network_.after(some(1500ms), [this, life] { go_on(*life); });
 }
 
 void World::go_on(Life& life) {
